@@ -69,7 +69,7 @@ def test_each_block_starts_where_the_one_before_ended(row, data):
         assert (a.stop, a.m_after, a.s_after) == (b.start, b.m_before, b.s_before)
     for b in blocks:
         assert b.m_after == max(b.m_before, b.block_m)
-        assert b.factor == (1.0 if b.m_after == b.m_before else math.exp(b.m_before - b.m_after))
+        assert b.factor == pytest.approx(math.exp(b.m_before - b.m_after), rel=1e-14)
         assert b.s_after == pytest.approx(b.s_before * b.factor + b.block_s * math.exp(b.block_m - b.m_after))
 
 

@@ -30,9 +30,33 @@ def write_svg(chart: altair.TopLevelMixin, path: str | Path) -> None:
     """Write a chart as one SVG file, on white."""
     import vl_convert
 
-    specification = chart.to_dict()
-    specification["background"] = "white"
+    specification = finish(chart).to_dict()
+    specification["config"]["background"] = "white"
     Path(path).write_text(vl_convert.vegalite_to_svg(specification), encoding="utf-8")
+
+
+def finish(chart: altair.TopLevelMixin) -> altair.TopLevelMixin:
+    """The common look: no background, so that a page's light or dark shows through; quiet grid lines; no menu."""
+    font = "system-ui, sans-serif"
+    chart = chart.properties(usermeta={"embedOptions": {"actions": False}})
+    return (
+        chart.configure(
+            background="transparent",
+            font=font,
+            view={"stroke": None},
+            padding={"left": 2, "right": 8, "top": 6, "bottom": 2},
+        )
+        .configure_axis(
+            gridColor=GREY,
+            gridOpacity=0.25,
+            domainColor=GREY,
+            tickColor=GREY,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+        )
+        .configure_legend(labelFontSize=12, titleFontSize=12, orient="top", title=None, labelLimit=400)
+    )
 
 
 def rows(records: list[dict]) -> altair.Data:
