@@ -12,6 +12,7 @@ from typing import Any
 from array_api_compat import is_writeable_array
 
 from .._arrays import Array, device
+from ..state import exp_against, row_maximum
 
 BLOCK = 8192
 _PIECE = 1 << 18
@@ -57,3 +58,29 @@ def new_array(xp: Any, shape: tuple[int, ...], dtype: Any, like: Array) -> Array
     """An uninitialised array on like's device, or None in a library whose arrays cannot be written to."""
     out = xp.empty(shape, dtype=dtype, device=device(like))
     return out if is_writeable_array(out) else None
+
+
+def maximum_and_rest(xp: Any, rows: Array, compute: Any) -> tuple[Array, Array]:
+    """The maximum of each row, and Σ exp(x − m) over all its elements but the first maximal one."""
+    length = rows.shape[-1]
+    m = first = None
+    for block in blocks(length):
+        part = xp.astype(rows[..., block], compute)
+        part = xp.where(xp.isnan(part), -xp.inf, part)
+        block_m, block_first = xp.max(part, axis=-1), xp.argmax(part, axis=-1) + block.start
+        if m is None:
+            m, first = block_m, block_first
+        else:
+            rises = block_m > m
+            m, first = xp.where(rises, block_m, m), xp.where(rises, block_first, first)
+    if m is None:
+        empty = row_maximum(xp, xp.astype(rows, compute))
+        return empty, xp.zeros_like(empty)
+    rest = xp.zeros_like(m)
+    for block in blocks(length):
+        e = exp_against(xp, xp.astype(rows[..., block], compute), m[..., None])
+        index = xp.arange(block.start, block.stop, device=device(rows))
+        # A NaN is never the first maximum, unless there is nothing else: then it must stay.
+        dropped = (index == first[..., None]) & ~xp.isnan(e)
+        rest = rest + row_sum(xp, xp.where(dropped, 0.0, e))
+    return m, rest

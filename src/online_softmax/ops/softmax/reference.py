@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..._arrays import Array, compute_dtype, device, namespace
+from ..._arrays import Array, compute_dtype, namespace
 from ...state import exp_against, row_maximum
-from .._rows import blocks, new_array, pieces, row_sum
+from .._rows import blocks, maximum_and_rest, new_array, pieces, row_sum
 
 _quiet = np.errstate(all="ignore")
 
@@ -45,7 +45,7 @@ def logsumexp(x: Array, axis: int, dtype: Any) -> Array:
     rows, compute = xp.moveaxis(x, axis, -1), compute_dtype(xp, x.dtype, dtype)
     parts = []
     for piece in pieces(rows):
-        m, rest = _maximum_and_rest(xp, rows[piece], compute)
+        m, rest = maximum_and_rest(xp, rows[piece], compute)
         parts.append(m + xp.where(m == -xp.inf, xp.where(xp.isnan(rest), rest, 0.0), xp.log1p(rest)))
     if not parts:
         return xp.astype(row_maximum(xp, rows), dtype)
@@ -86,32 +86,6 @@ def logsumexp_backward(grad: Array, x: Array, lse: Array, axis: int, out: Array 
     return target
 
 
-def _maximum_and_rest(xp: Any, rows: Array, compute: Any) -> tuple[Array, Array]:
-    """The maximum of each row, and Σ exp(x − m) over all its elements but the first maximal one."""
-    length = rows.shape[-1]
-    m = first = None
-    for block in blocks(length):
-        part = xp.astype(rows[..., block], compute)
-        part = xp.where(xp.isnan(part), -xp.inf, part)
-        block_m, block_first = xp.max(part, axis=-1), xp.argmax(part, axis=-1) + block.start
-        if m is None:
-            m, first = block_m, block_first
-        else:
-            rises = block_m > m
-            m, first = xp.where(rises, block_m, m), xp.where(rises, block_first, first)
-    if m is None:
-        empty = row_maximum(xp, xp.astype(rows, compute))
-        return empty, xp.zeros_like(empty)
-    rest = xp.zeros_like(m)
-    for block in blocks(length):
-        e = exp_against(xp, xp.astype(rows[..., block], compute), m[..., None])
-        index = xp.arange(block.start, block.stop, device=device(rows))
-        # A NaN is never the first maximum, unless there is nothing else: then it must stay.
-        dropped = (index == first[..., None]) & ~xp.isnan(e)
-        rest = rest + row_sum(xp, xp.where(dropped, 0.0, e))
-    return m, rest
-
-
 def _normalised(formula: Callable[..., Array], x: Array, axis: int, dtype: Any, out: Array | None) -> Array:
     """formula(block, m, rest) of every block of every row of x along axis, in a new array or in out."""
     xp = namespace(x)
@@ -120,7 +94,7 @@ def _normalised(formula: Callable[..., Array], x: Array, axis: int, dtype: Any, 
     moved = None if target is None else xp.moveaxis(target, axis, -1)
     for piece, block_slices in _walk(rows, moved):
         part = rows[piece]
-        m, rest = _maximum_and_rest(xp, part, compute)
+        m, rest = maximum_and_rest(xp, part, compute)
         for block in block_slices:
             y = xp.astype(formula(xp, xp.astype(part[..., block], compute), m, rest), dtype)
             if moved is None:
