@@ -63,7 +63,8 @@ def new_array(xp: Any, shape: tuple[int, ...], dtype: Any, like: Array) -> Array
 def maximum_and_rest(xp: Any, rows: Array, compute: Any) -> tuple[Array, Array]:
     """The maximum of each row, and Σ exp(x − m) over all its elements but the first maximal one."""
     length = rows.shape[-1]
-    m = first = None
+    m: Any = None
+    first: Any = None
     for block in blocks(length):
         part = xp.astype(rows[..., block], compute)
         part = xp.where(xp.isnan(part), -xp.inf, part)

@@ -27,7 +27,7 @@ from .terms import capped
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
     """The loss of checked arguments, recorded by autograd where it should be; `input` is what the caller passed."""
     refuse_transforms()
-    logits, target, weight, num_items, options = ready.logits, ready.target, ready.weight, ready.num_items, ready.options
+    logits, target, weight, num_items, options, *_ = ready
     plain = is_plain(logits, target, weight, num_items if isinstance(num_items, Tensor) else None)
     if inplace:
         _check_inplace(input, logits, plain)
@@ -148,7 +148,7 @@ def differentiable_gradient(
     xp = namespace(logits)
     lse = torch.logsumexp(capped(xp, logits.to(divisors.dtype), options), -1)
     low = torch.zeros_like(lse)
-    dx = gradient_rows(xp, logits, target, weight, lse, low, divisors, options, grad_loss, grad_lse)
+    dx: Tensor = gradient_rows(xp, logits, target, weight, lse, low, divisors, options, grad_loss, grad_lse)
     return dx.to(logits.dtype)
 
 
@@ -156,7 +156,7 @@ def target_gradient(
     logits: Tensor, target: Tensor, weight: Tensor | None, divisors: Tensor, options: Options, grad_loss: Tensor
 ) -> Tensor:
     """The gradient of probability targets: A (1 − ε) w (lse − x)."""
-    x = capped(namespace(logits), logits.to(divisors.dtype), options)
-    share, _ = incoming(namespace(logits), grad_loss, divisors)
+    x: Tensor = capped(namespace(logits), logits.to(divisors.dtype), options)
+    share: Tensor = incoming(namespace(logits), grad_loss, divisors)[0]
     dq = share[:, None] * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
     return (dq if weight is None else dq * weight).to(target.dtype)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from ..._arguments import check_out, check_where, merge_axes, normalise_axes
 from ..._arrays import namespace, result_dtype
@@ -148,7 +147,7 @@ define(
 )
 
 
-def _operator_setup(ctx: FunctionCtx | Any, inputs: Any, output: Tensor) -> None:
+def _operator_setup(ctx: Any, inputs: Any, output: Tensor) -> None:
     x, name, axis, _, impl = inputs
     ctx.save_for_backward(*((x, output) if name == "logsumexp" else (output,)))
     ctx.how = name, axis, x.dtype, impl
