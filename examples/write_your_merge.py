@@ -15,8 +15,7 @@ from online_softmax.laws import LAWS, broken_laws
 
 
 def merge(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
-    m_a, s_a = a
-    m_b, s_b = b
+    (m_a, s_a), (m_b, s_b) = a, b  # noqa: F841  for the lines you write
     # Which maximum do both parts have? What must each sum be multiplied by, to be kept against that one?
     # math.exp is all you need besides arithmetic. Replace the next line.
     raise NotImplementedError("fill in merge in this file")

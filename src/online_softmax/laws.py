@@ -2,7 +2,7 @@
 
 The library's tests run them against the Python merge and the compiled one; `examples/write_your_merge.py` runs them
 against the reader's. Each law takes the merge and a relative tolerance, returns None where the law holds, and
-raises `LawBroken` saying what was merged, what came and what was wanted.
+raises `BrokenLawError` saying what was merged, what came and what was wanted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 Pair = tuple[float, float]
 Merge = Callable[[Pair, Pair], Pair]
@@ -21,7 +22,7 @@ STATES: tuple[Pair, ...] = ((0.0, 1.0), (0.0, 3.0), (2.5, 1.25), (-7.0, 40.0), (
 ROW = (0.5, -1.25, 3.0, 3.0, -math.inf, 100.0, 98.5, -200.0, 2.0, 101.0, 7.0, 99.0)
 
 
-class LawBroken(AssertionError):
+class BrokenLawError(AssertionError):
     """A merge broke a law; the text says where."""
 
 
@@ -31,7 +32,7 @@ def broken_laws(merge: Merge, tolerance: float = 1e-12) -> list[tuple[str, str]]
     for law in LAWS:
         try:
             law(merge, tolerance)
-        except LawBroken as error:
+        except BrokenLawError as error:
             found.append((law.__name__, str(error)))
         except Exception as error:  # the merge is the reader's: whatever it raises is a finding about it
             found.append((law.__name__, f"the merge raised {type(error).__name__}: {error}"))
@@ -112,7 +113,7 @@ def nan(merge: Merge, tolerance: float) -> None:
             for a, b in ((spoiled, other), (other, spoiled)):
                 _, s = _pair(merge(a, b))
                 if not math.isnan(s):
-                    raise LawBroken(f"merge({a}, {b}) has s = {s}; nan is wanted")
+                    raise BrokenLawError(f"merge({a}, {b}) has s = {s}; nan is wanted")
 
 
 LAWS: tuple[Law, ...] = (
@@ -139,12 +140,12 @@ def _expect(merge: Merge, a: Pair, b: Pair, *, wanted: Pair, tolerance: float) -
 
 def _compare(what: str, got: Pair, wanted: Pair, tolerance: float) -> None:
     if got[0] != wanted[0] or not math.isclose(got[1], wanted[1], rel_tol=tolerance, abs_tol=0.0):
-        raise LawBroken(f"{what} gives {got}; {wanted} is wanted")
+        raise BrokenLawError(f"{what} gives {got}; {wanted} is wanted")
 
 
-def _pair(state: object) -> Pair:
+def _pair(state: Any) -> Pair:
     try:
-        m, s = state  # type: ignore[misc]
+        m, s = state
         return float(m), float(s)
     except (TypeError, ValueError):
-        raise LawBroken(f"a pair (m, s) of numbers is wanted, the merge returned {state!r}") from None
+        raise BrokenLawError(f"a pair (m, s) of numbers is wanted, the merge returned {state!r}") from None

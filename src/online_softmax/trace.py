@@ -62,7 +62,7 @@ class Trace(NamedTuple):
     naive_is_finite: bool
 
 
-def trace(x: ArrayLike, block: int = 8, dtype: DTypeLike = None) -> Trace:
+def trace(x: ArrayLike, block: int = 8, dtype: DTypeLike | None = None) -> Trace:
     """Run the online normaliser over a row and record every state.
 
     Parameters
@@ -149,7 +149,7 @@ def _total(row: np.ndarray, block: int, blocks: tuple[Block, ...], state: State)
     )
 
 
-def _row(x: ArrayLike, dtype: DTypeLike) -> np.ndarray:
+def _row(x: ArrayLike, dtype: DTypeLike | None) -> np.ndarray:
     row = np.asarray(x)
     if row.dtype.kind not in "fiub":
         raise TypeError(f"x: real numbers are wanted, got dtype {row.dtype}")

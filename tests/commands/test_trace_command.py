@@ -1,18 +1,15 @@
-import argparse
 import json
 import sys
 
 import numpy as np
 import pytest
 
-from online_softmax.commands import trace as command
+from online_softmax.cli import main
 from online_softmax.trace import trace
 
 
 def run(*words):
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(words))
+    return main(["trace", *words])
 
 
 def test_the_table_has_a_line_a_block_and_the_totals(capsys):
@@ -21,14 +18,6 @@ def test_the_table_has_a_line_a_block_and_the_totals(capsys):
     assert sum(".." in line for line in lines) == 8
     assert "block updates         8" in lines
     assert "rescales              2" in lines
-
-
-def test_without_rich_the_table_has_the_same_words(capsys, monkeypatch):
-    run()
-    with_rich = capsys.readouterr().out.split()
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert run() == 0
-    assert capsys.readouterr().out.split() == with_rich
 
 
 def test_json_holds_what_trace_returns(tmp_path, capsys):
@@ -70,4 +59,5 @@ def test_plot_says_what_to_install(tmp_path, capsys, monkeypatch):
 def test_bad_input_gets_one_plain_line(words, text, capsys):
     assert run(*words) == 2
     error = capsys.readouterr().err
-    assert text in error and error.count("\n") == 1
+    assert text in error
+    assert error.count("\n") == 1

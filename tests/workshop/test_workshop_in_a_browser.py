@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from browser import LOOKS, Watched
+from tests.workshop.browser import LOOKS, Watched
 
 from online_softmax.commands.trace import totals
 from online_softmax.trace import trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def finish(chart: altair.TopLevelMixin) -> altair.TopLevelMixin:
     )
 
 
-def rows(records: list[dict]) -> altair.Data:
+def rows(records: Sequence[Mapping[str, object]]) -> altair.Data:
     """Inline data, with non-finite numbers as nulls: a chart leaves a gap there."""
     import altair as alt
     import numpy as np

@@ -6,11 +6,13 @@ import argparse
 
 import numpy as np
 
+from ..terminal import CommandError, table
 from ..trace import Trace, trace
-from ._console import fail, print_table, write_json
+from ._json import write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     parser.add_argument("--n", type=int, default=64, help="number of logits, drawn from a normal distribution (64)")
     parser.add_argument("--scale", type=float, default=1.0, help="what the logits are multiplied by (1)")
     parser.add_argument("--block", type=int, default=8, help="elements an update takes in (8)")
@@ -23,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Trace one row and print it."""
     if arguments.n < 1:
-        return fail(f"--n: a number of logits of at least 1 is wanted, got {arguments.n}")
+        raise CommandError(f"--n: a number of logits of at least 1 is wanted, got {arguments.n}")
     if arguments.seed < 0:
-        return fail(f"--seed: 0 or more is wanted, got {arguments.seed}")
+        raise CommandError(f"--seed: 0 or more is wanted, got {arguments.seed}")
     row = arguments.scale * np.random.default_rng(arguments.seed).standard_normal(arguments.n)
     try:
         result = trace(row, block=arguments.block, dtype=arguments.dtype)
@@ -35,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             write_json(result, arguments.json)
     except (ValueError, ImportError, OSError) as error:
-        return fail(error)
+        raise CommandError(str(error)) from None
     if arguments.json != "-":
         print_trace(result)
     return 0
@@ -56,8 +59,7 @@ def print_trace(result: Trace) -> None:
         for block in result.blocks
     ]
     headings = ("elements", "block maximum", "m before", "m after", "rescaled", "s before", "s after")
-    print_table(headings, rows)
-    print()
+    table(f"{result.length} logits, {result.dtype}, in blocks of {result.block}", headings, rows)
     for name, value in totals(result):
         print(f"{name:<22}{value}")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from ._console import fail
+from ..terminal import CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     parser.add_argument("--port", type=int, help="port on the loopback address (the first free one from 2718)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument(
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Serve the page, or write it."""
     try:
         _require_packages(serving=not arguments.export)
         if arguments.export:
@@ -29,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return serve(arguments.port, edit=arguments.edit, browser=not arguments.no_browser)
     except (ImportError, OSError, RuntimeError) as error:
-        return fail(error)
+        raise CommandError(str(error)) from None
 
 
 def _require_packages(serving: bool) -> None:

@@ -2,6 +2,9 @@
 # [tool.marimo.display]
 # theme = "system"
 # ///
+# mypy: disable-error-code="no-untyped-def"
+"""The page: controls, and the sections that draw what they ask for."""
+
 import marimo
 
 app = marimo.App(width="medium", app_title="Online softmax: the workshop", css_file="style.css")
@@ -53,8 +56,10 @@ def _(KINDS, controls, mo, one_pass, page, show):
 
 @app.cell(hide_code=True)
 def _(kind, mo):
-    pasted = mo.ui.text_area(label="numbers, separated by spaces, commas or new lines", rows=3, full_width=True, debounce=300)
-    pasted if kind.value == "pasted" else None
+    pasted = mo.ui.text_area(
+        label="numbers, separated by spaces, commas or new lines", rows=3, full_width=True, debounce=300
+    )
+    mo.vstack([pasted] if kind.value == "pasted" else [])
     return (pasted,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import page
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The page forbids itself every request; vega compiles expressions, hence unsafe-eval.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:"
+
+_BUNDLE = "window.vegaEmbed = vegaEmbed;"
 
 _LOOK = """
 :root { color-scheme: light dark; }
@@ -44,7 +46,7 @@ def to_html() -> str:
 
     from .sections import SECTIONS
 
-    specifications: list[dict] = []
+    specifications: list[dict[str, Any]] = []
 
     def draw(chart: altair.TopLevelMixin) -> str:
         specifications.append(chart.to_dict())
@@ -61,7 +63,7 @@ def to_html() -> str:
 <link rel="icon" href="data:,">
 <style>{(files(__package__) / "style.css").read_text(encoding="utf-8")}{_LOOK}</style></head>
 <body><main>{page.to_html([page.opening(SECTIONS)], draw)}{sections}</main>
-<script>{_inside_script(vl_convert.javascript_bundle(vl_version=version))}</script>
+<script>{_inside_script(vl_convert.javascript_bundle(_BUNDLE, vl_version=version))}</script>
 <script>const specifications = {_inside_script(json.dumps(specifications))};{_DRAW}</script>
 </body></html>
 """

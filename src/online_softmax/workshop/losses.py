@@ -13,6 +13,8 @@ SHAPE = np.array([1.0, 0.6, 0.3, 0.0, -0.4, -1.0])
 
 
 class Loss(NamedTuple):
+    """The loss of one row, both ways."""
+
     largest: float
     naive: float
     """-log(exp(x_t) / sum exp(x)), every step rounded to the dtype."""
@@ -21,6 +23,8 @@ class Loss(NamedTuple):
 
 
 class Gradient(NamedTuple):
+    """The softmax of one row, and the gradient of its loss."""
+
     probabilities: tuple[float, ...]
     gradient: tuple[float, ...]
     """The derivative of the loss with respect to each logit: probability minus one-hot."""
@@ -36,6 +40,7 @@ def losses(largest: float, target: int, dtype: str) -> Loss:
 
 
 def gradient(largest: float, target: int, dtype: str) -> Gradient:
+    """Probabilities and gradient of the same six logits."""
     x = (largest * SHAPE).astype(dtype)
     probabilities = np.asarray(State.of(x).softmax(x))
     one_hot = np.eye(SHAPE.size, dtype=probabilities.dtype)[target]

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     import altair
 
 
-class Charts(tuple):
+class Charts(tuple[tuple[str, Any], ...]):
     """Captioned charts, side by side where there is room, below one another where there is not."""
 
     def __new__(cls, *captioned: tuple[str, altair.TopLevelMixin]) -> Charts:
+        """One (caption, chart) or more."""
         return super().__new__(cls, captioned)
 
 
@@ -28,8 +29,7 @@ def _piece(piece: str | Charts, draw: Callable[[altair.TopLevelMixin], str]) -> 
     if isinstance(piece, str):
         return piece
     figures = (
-        f'<figure aria-label="{escape(caption)}"><figcaption>{escape(caption)}</figcaption>{draw(finish(chart))}</figure>'
-        for caption, chart in piece
+        f"<figure><figcaption>{escape(caption)}</figcaption>{draw(finish(chart))}</figure>" for caption, chart in piece
     )
     return f'<div class="osw-charts">{"".join(figures)}</div>'
 
@@ -47,7 +47,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, 
     """A table that scrolls sideways on a narrow screen; row number `current` is marked. Cells are text, not HTML."""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "".join(
-        f"<tr{' aria-current=step' if index == current else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        f"<tr{' aria-current=step' if index == current else ''}>"
+        f"{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
         for index, row in enumerate(rows)
     )
     return (
@@ -85,11 +86,12 @@ def opening(sections: Iterable[Any]) -> str:
     """The page's title and the links to its sections."""
     links = "".join(f'<li><a href="#{_anchor(section)}">{escape(section.TITLE)}</a></li>' for section in sections)
     return (
-        "<header><h1>Online softmax: the workshop</h1><p>The normaliser of a softmax in one pass over the row, exactly: "
+        "<header><h1>Online softmax: the workshop</h1>"
+        "<p>The normaliser of a softmax in one pass over the row, exactly: "
         "what the algorithm does, why it may be cut up in any way, and what that is worth.</p>"
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>'
     )
 
 
 def _anchor(section: Any) -> str:
-    return section.__name__.rpartition(".")[2].replace("_", "-")
+    return str(section.__name__).rpartition(".")[2].replace("_", "-")

@@ -18,14 +18,14 @@ FIRST_PORT = 2718
 _FILES = ("app.py", "style.css")
 
 
-class CannotServe(RuntimeError):
+class CannotServeError(RuntimeError):
     """The workshop cannot be served; the text says why and what to do."""
 
 
 def choose_port(wanted: int | None) -> int:
-    """The wanted port if it is free, the first free one from 2718 on if none is wanted; CannotServe otherwise."""
+    """The wanted port if it is free, the first free one from 2718 on if none is wanted; CannotServeError otherwise."""
     if wanted is not None and not 1 <= wanted <= 65535:
-        raise CannotServe(f"--port: a number from 1 to 65535 is wanted, got {wanted}")
+        raise CannotServeError(f"--port: a number from 1 to 65535 is wanted, got {wanted}")
     candidates = [wanted] if wanted is not None else range(FIRST_PORT, FIRST_PORT + 100)
     for port in candidates:
         with socket.socket() as probe:
@@ -33,13 +33,13 @@ def choose_port(wanted: int | None) -> int:
             try:
                 probe.bind((HOST, port))
             except PermissionError:
-                raise CannotServe(f"--port: {port} is not yours to open; choose one above 1023") from None
+                raise CannotServeError(f"--port: {port} is not yours to open; choose one above 1023") from None
             except OSError:
                 continue
             return port
     if wanted is not None:
-        raise CannotServe(f"--port: {wanted} is in use; choose another, or leave --port out")
-    raise CannotServe(f"no free port from {FIRST_PORT} to {FIRST_PORT + 99}: choose one with --port")
+        raise CannotServeError(f"--port: {wanted} is in use; choose another, or leave --port out")
+    raise CannotServeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + 99}: choose one with --port")
 
 
 def editable_copy(directory: Path) -> Path:
@@ -72,7 +72,7 @@ def serve(port: int | None, *, edit: bool, browser: bool) -> int:
         server.wait()
 
 
-def _start(app: Path, port: int, token: str | None) -> subprocess.Popen:
+def _start(app: Path, port: int, token: str | None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "marimo", "--quiet", "--yes", "edit" if token else "run", str(app)]
     command += ["--host", HOST, "--port", str(port), "--headless"]
     # The token goes by standard input: a command line can be read by every user of the machine.
@@ -85,13 +85,13 @@ def _start(app: Path, port: int, token: str | None) -> subprocess.Popen:
     return server
 
 
-def _wait_until_it_answers(server: subprocess.Popen, port: int, seconds: float = 60.0) -> None:
+def _wait_until_it_answers(server: subprocess.Popen[str], port: int, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise CannotServe(f"marimo ended at once, with status {server.returncode}; its own message is above")
+            raise CannotServeError(f"marimo ended at once, with status {server.returncode}; its own message is above")
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(0.1)
-    raise CannotServe(f"marimo did not answer on {HOST}:{port} within {seconds:.0f} s")
+    raise CannotServeError(f"marimo did not answer on {HOST}:{port} within {seconds:.0f} s")

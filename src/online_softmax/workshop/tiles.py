@@ -12,6 +12,8 @@ COMPONENTS = 3
 
 
 class Tile(NamedTuple):
+    """The state after one tile of keys."""
+
     start: int
     stop: int
     m: float
@@ -27,6 +29,8 @@ class Tile(NamedTuple):
 
 
 class Attention(NamedTuple):
+    """All tiles, and what they must come to."""
+
     tiles: tuple[Tile, ...]
     full: tuple[float, ...]
     """Attention over all keys at once: softmax of all scores, times the values."""

@@ -9,6 +9,8 @@ WAYS = (("three passes", 3), ("online, two passes", 2), ("fused, one pass", 1))
 
 
 class Traffic(NamedTuple):
+    """What one way moves."""
+
     way: str
     reads: int
     read_bytes: int

@@ -41,4 +41,5 @@ def _line(index: int, node: Node, parts: int, noun: str) -> tuple[str, str, str,
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     return view(8, "threads of a warp", "as a tree", 17)

@@ -51,14 +51,16 @@ def _step(attention: Attention, step: int) -> str:
     before = attention.tiles[step - 2] if step > 1 else None
     if before is None:
         return formula(
-            f"<strong>Tile 1</strong>: the state starts empty, so it becomes the tile’s own: <var>m</var> = {number(tile.m)}, "
-            f"<var>s</var> = {number(tile.s)}, <var>v</var> = {_vector(tile.v)}"
+            "<strong>Tile 1</strong>: the state starts empty, so it becomes the tile’s own: "
+            f"<var>m</var> = {number(tile.m)}, <var>s</var> = {number(tile.s)}, <var>v</var> = {_vector(tile.v)}"
         )
     return formula(
-        f"<strong>Tile {step}</strong>: keys {tile.start} to {tile.stop - 1}; <var>m</var> goes from {number(before.m)} "
-        f"to <var>m′</var> = {number(tile.m)}, so e<sup>m − m′</sup> = {number(tile.factor)}",
+        f"<strong>Tile {step}</strong>: keys {tile.start} to {tile.stop - 1}; "
+        f"<var>m</var> goes from {number(before.m)} to <var>m′</var> = {number(tile.m)}, "
+        f"so e<sup>m − m′</sup> = {number(tile.factor)}",
         f"<var>s′</var> = {number(before.s)} · {number(tile.factor)} + Σ e<sup>x − m′</sup> = {number(tile.s)}",
-        f"<var>v′</var> = {_vector(before.v)} · {number(tile.factor)} + Σ e<sup>x − m′</sup> · value = {_vector(tile.v)}",
+        f"<var>v′</var> = {_vector(before.v)} · {number(tile.factor)} + Σ e<sup>x − m′</sup> · value = "
+        f"{_vector(tile.v)}",
     )
 
 
@@ -67,4 +69,5 @@ def _vector(values: tuple[float, ...]) -> str:
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     return view(64, 8, 2.0, 17, step=4)

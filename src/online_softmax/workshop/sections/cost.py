@@ -41,4 +41,5 @@ def _reads(count: int) -> str:
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     return view(4096, 4096, 32, "fp16", 4250.0)

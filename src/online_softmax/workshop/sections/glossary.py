@@ -30,5 +30,6 @@ Exact Attention with IO-Awareness”, 2022, section 3.1, arXiv:2205.14135.</li>
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     terms = "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in _TERMS)
     return [f'<dl class="osw-glossary">{terms}</dl>', _SOURCES]

@@ -38,4 +38,5 @@ def view(largest: float, target: int, dtype: str) -> list[str | Charts]:
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     return view(5.0, 1, "float32")

@@ -55,11 +55,12 @@ def _step(block: Block, step: int, count: int) -> str:
         f"<strong>Block {step} of {count}</strong>: elements {block.start} to {block.stop - 1}. {verdict}",
         f"<var>m′</var> = max(<var>m</var>, <var>m</var><sub>block</sub>) = max({m}, {m_block}) = "
         f'<output data-readout="step m">{m_new}</output>',
-        f"<var>s′</var> = <var>s</var> · e<sup>m − m′</sup> + <var>s</var><sub>block</sub> · e<sup>m<sub>block</sub> − m′</sup>"
-        f" = {s} · {number(block.factor)} + {s_block} · {factor_block} = "
+        f"<var>s′</var> = <var>s</var> · e<sup>m − m′</sup> + <var>s</var><sub>block</sub> · "
+        f"e<sup>m<sub>block</sub> − m′</sup> = {s} · {number(block.factor)} + {s_block} · {factor_block} = "
         f'<output data-readout="step s">{s_new}</output>',
     )
 
 
 def default() -> list[str | Charts]:
+    """The pieces at the default settings."""
     return view(make_trace("normal", 64, 1.0, 17, 8, "float64", ""), step=4)

@@ -153,6 +153,7 @@ def _numbers(values: np.ndarray) -> str:
 
 
 def default() -> list[str]:
+    """The pieces at the default settings."""
     return [
         overflow(720.0),
         reads(8192, 32768),
