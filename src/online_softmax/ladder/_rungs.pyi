@@ -1,0 +1,6 @@
+"""The compiled CPU rungs."""
+
+from typing import Any
+
+def instruction_set() -> str: ...
+def run(name: str, logits: Any, result: Any, target: Any, loss: Any, /) -> None: ...
