@@ -43,7 +43,7 @@ def examine() -> dict[str, Any]:
     """Everything that the report shows, as plain data."""
     return {
         "online-softmax": online_softmax.__version__,
-        "implementations": _implementations(),
+        "implementations": implementations(),
         "packages": {name: version(name) or "not installed" for name in PACKAGES},
         "machine": machine(),
     }
@@ -57,7 +57,7 @@ def version(package: str) -> str | None:
         return None
 
 
-def _implementations() -> dict[str, dict[str, Any]]:
+def implementations() -> dict[str, dict[str, Any]]:
     from .. import _dispatch
 
     return {name: {"available": available, "detail": detail} for name, available, detail in _dispatch.availability()}
