@@ -30,6 +30,7 @@ class Case(NamedTuple):
 
     @property
     def axis(self) -> int:
+        """The axis that the operation works along."""
         return 0 if self.workload.variant == "axis 0" else -1
 
 

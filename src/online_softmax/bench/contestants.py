@@ -164,7 +164,7 @@ def _loss(library: str, function: peers.Function, workload: Workload) -> Contest
 def _small(case: Case) -> list[Contestant]:
     """Whole calls, with nothing prepared: what Python and the library spend around a tiny input."""
     if case.workload.operation == "cross_entropy":
-        loss = {OURS: osm.cross_entropy, "torch": torch.nn.functional.cross_entropy}
+        loss: dict[str, peers.Function] = {OURS: osm.cross_entropy, "torch": torch.nn.functional.cross_entropy}
         return [Contestant(library, _as_it_is, _loss_of_leaf(function)) for library, function in loss.items()]
     softmax: dict[str, peers.Function] = {
         OURS: lambda x: osm.softmax(x, axis=-1),

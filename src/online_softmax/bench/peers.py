@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable
@@ -26,6 +27,7 @@ PACKAGES = {
 }
 OVERWRITES_LOGITS = "Liger"
 Function = Callable[..., Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def versions() -> dict[str, str]:
@@ -42,35 +44,45 @@ def versions() -> dict[str, str]:
 def _load(module: str, name: str) -> Function | None:
     """A function of an optional package; None when the package is missing or does not load here."""
     try:
-        return getattr(importlib.import_module(module), name)
+        function: Function = getattr(importlib.import_module(module), name)
     except Exception:  # kernel packages fail to load in many ways: no GPU, another torch, no compiler
         return None
+    return function
 
 
-def numpy_softmax(x: np.ndarray, axis: int = -1, out: np.ndarray | None = None) -> np.ndarray:
+def _compiled(function: Function) -> Function:
+    """The function under torch.compile, which is loaded by the first call only: that takes seconds."""
+    compile_once = functools.cache(lambda: torch.compile(function, dynamic=False))
+    return lambda *arguments: compile_once()(*arguments)
+
+
+def numpy_softmax(x: Array, axis: int = -1, out: Array | None = None) -> Array:
     """The formula as most programs write it."""
-    y = np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
+    y: Array = np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
     np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
 
-def numpy_log_softmax(x: np.ndarray, axis: int = -1, out: np.ndarray | None = None) -> np.ndarray:
-    y = np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
+def numpy_log_softmax(x: Array, axis: int = -1, out: Array | None = None) -> Array:
+    """Likewise."""
+    y: Array = np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
     y -= np.log(np.exp(y).sum(axis=axis, keepdims=True))
     return y
 
 
-def numpy_logsumexp(x: np.ndarray, axis: int = -1) -> np.ndarray:
+def numpy_logsumexp(x: Array, axis: int = -1) -> Array:
+    """Likewise."""
     m = x.max(axis=axis, keepdims=True)
-    return np.log(np.exp(x - m).sum(axis=axis)) + m.squeeze(axis)
+    lse: Array = np.log(np.exp(x - m).sum(axis=axis)) + m.squeeze(axis)
+    return lse
 
 
 def on_arrays(operation: str) -> dict[str, Function]:
     """Functions of a NumPy array and `axis=`, by library."""
     functions = {OURS_NUMPY: getattr(osm, operation)}
     scipy_function = _load("scipy.special", operation)
-    if scipy_function:
+    if scipy_function is not None:
         functions["SciPy"] = scipy_function
     functions["NumPy"] = globals()[f"numpy_{operation}"]
     return functions
@@ -79,17 +91,17 @@ def on_arrays(operation: str) -> dict[str, Function]:
 def on_tensors(operation: str, axis: int, device: str) -> dict[str, Function]:
     """Functions of a tensor alone, by library."""
     ours, torchs = getattr(osm, operation), getattr(torch, operation)
-    functions: dict[str, Function] = {
+    functions: dict[str, Function | None] = {
         OURS: lambda x: ours(x, axis=axis),
         "torch": lambda x: torchs(x, axis),
-        "torch.compile": torch.compile(lambda x: torchs(x, axis), dynamic=False),
+        "torch.compile": _compiled(lambda x: torchs(x, axis)),
     }
     if device == "cuda" and operation == "softmax":
         functions |= {
             "quack": _load("quack.softmax", "softmax"),
             "Liger": _load("liger_kernel.transformers.functional", "liger_softmax"),
         }
-    return {library: function for library, function in functions.items() if function}
+    return {library: function for library, function in functions.items() if function is not None}
 
 
 def losses(case: Case) -> dict[str, Function]:
@@ -103,16 +115,16 @@ def losses(case: Case) -> dict[str, Function]:
     functions: dict[str, Function] = {
         OURS: lambda x, t: osm.cross_entropy(x, t, reduction=reduction),
         "torch": lambda x, t: F.cross_entropy(x, t, reduction=reduction),
-        "torch.compile": torch.compile(lambda x, t: F.cross_entropy(x, t, reduction=reduction), dynamic=False),
+        "torch.compile": _compiled(lambda x, t: F.cross_entropy(x, t, reduction=reduction)),
     }
     if case.x.dtype != torch.float32:
         functions["torch .float()"] = lambda x, t: F.cross_entropy(x.float(), t, reduction=reduction)
     if case.x.device.type == "cuda":
         quack = _load("quack.cross_entropy", "cross_entropy")
-        if quack:
+        if quack is not None:
             functions["quack"] = lambda x, t: quack(x, t, reduction=reduction)
         liger = _load("liger_kernel.transformers.functional", "liger_cross_entropy")
-        if liger and variant != "none":  # Liger's backward takes one incoming gradient, not one a row
+        if liger is not None and variant != "none":  # Liger's backward takes one incoming gradient, not one a row
             functions["Liger"] = lambda x, t: liger(x, t)
     return functions
 
@@ -125,14 +137,14 @@ def _losses_with_all_options(case: Case) -> dict[str, Function]:
         z_loss = Z_LOSS * torch.logsumexp(x, -1).square().mean()
         return F.cross_entropy(x, t, weight, label_smoothing=SMOOTHING) + z_loss
 
-    options = {"label_smoothing": SMOOTHING, "softcap": SOFTCAP}
+    options: dict[str, Any] = {"label_smoothing": SMOOTHING, "softcap": SOFTCAP}
     functions: dict[str, Function] = {
         OURS: lambda x, t: osm.cross_entropy(x, t, weight, z_loss=Z_LOSS, **options),
         "torch": composed,
-        "torch.compile": torch.compile(composed, dynamic=False),
+        "torch.compile": _compiled(composed),
     }
     if case.x.device.type == "cuda":
         liger = _load("liger_kernel.transformers.functional", "liger_cross_entropy")
-        if liger:
+        if liger is not None:
             functions["Liger"] = lambda x, t: liger(x, t, weight, lse_square_scale=Z_LOSS, **options)
     return functions

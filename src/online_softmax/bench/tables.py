@@ -177,7 +177,9 @@ def _copies(record: Record, library: str) -> str:
 
 
 def _memory(group: list[Record]) -> Table:
-    rows = [(_label(record), _copies(record, OURS), _copies(record, "torch")) for record in group]
+    rows: list[tuple[str, ...]] = [
+        (_label(record), _copies(record, OURS), _copies(record, "torch")) for record in group
+    ]
     return Table("Peak extra memory, in copies of the logits", ("work", "ours", "torch"), rows)
 
 

@@ -85,7 +85,7 @@ class _Events:
         end.record()
         end.synchronize()
         del answers
-        return start.elapsed_time(end) / 1000
+        return float(start.elapsed_time(end)) / 1000
 
 
 class _Graphs:
@@ -102,7 +102,7 @@ class _Graphs:
         self.graphs[contestant.library].replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / 1000 / CALLS_IN_A_GRAPH
+        return float(start.elapsed_time(end)) / 1000 / CALLS_IN_A_GRAPH
 
     @staticmethod
     def _capture(contestant: Contestant, case: Case) -> torch.cuda.CUDAGraph:

@@ -18,6 +18,7 @@ QUICK_DIVISOR = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="smaller shapes and fewer rounds, under 30 seconds")
     parser.add_argument("--only", metavar="OPERATION", help=f"one of: {', '.join(TRAFFIC)}")
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Measure, print and write; 1 if an answer of ours was wrong, else 0."""
     if args.only and args.only not in TRAFFIC:
         raise terminal.CommandError(f"--only is {args.only!r}; wanted one of {', '.join(TRAFFIC)}")
     if args.plot and args.plot.suffix != ".svg":

@@ -20,10 +20,12 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     parser.add_argument("--json", action="store_true", help="print the same as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the report; always 0."""
     report = examine()
     if args.json:
         print(json.dumps(report, indent=2))
@@ -58,6 +60,7 @@ def version(package: str) -> str | None:
 
 
 def implementations() -> dict[str, dict[str, Any]]:
+    """Each implementation: whether it can run here, and which variant runs or what is missing."""
     from .. import _dispatch
 
     return {name: {"available": available, "detail": detail} for name, available, detail in _dispatch.availability()}
