@@ -31,6 +31,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def describe() -> str:
+    """The build and the threads in one line, for ``online-softmax doctor``."""
+    return f"{instruction_set()}, {num_threads()} threads"
+
+
 def instruction_sets() -> list[str]:
     """The builds of the kernels that this machine can run, best first."""
     return list(_native.instruction_sets())

@@ -19,6 +19,9 @@ _ELEMENTS_A_TASK = 1 << 15
 _HUGE_PAGES_BYTES = 1 << 22
 
 
+_BFLOAT16 = 1  # types.h
+
+
 class _Codes(dict[Any, int]):
     """The kernels' number for a torch dtype (types.h), filled at the first tensor."""
 
@@ -36,7 +39,11 @@ _codes = _Codes()
 
 def argument(x: Any) -> Any:
     """`x` as the kernels take it."""
-    if x is None or isinstance(x, np.ndarray):
+    if x is None:
+        return None
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind == "V":  # no buffer protocol for a dtype that is not NumPy's own
+            return x.ctypes.data, x.shape, tuple(stride // 2 for stride in x.strides), _BFLOAT16
         return x
     return x.data_ptr(), x.shape, x.stride(), _codes[x.dtype]
 

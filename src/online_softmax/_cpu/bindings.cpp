@@ -83,16 +83,17 @@ bool make_call(const Argument& logits, const Argument& target, const Argument& w
 }
 
 bool cross_entropy_forward(nb::handle logits, nb::handle target, nb::handle weight, nb::handle gradient, nb::tuple options,
-                           int reduction, nb::handle num_items, nb::handle loss, nb::handle lse, nb::handle divisors,
-                           nb::handle z_loss, nb::handle predicted, nb::handle entropy, int threads) {
+                           int reduction, nb::handle num_items, nb::handle loss, nb::handle lse, nb::handle lse_low,
+                           nb::handle divisors, nb::handle z_loss, nb::handle predicted, nb::handle entropy, int threads) {
     const Argument x(logits), t(target), w(weight), g(gradient, true);
-    const Argument loss_out(loss, true), lse_out(lse, true), divisors_out(divisors, true), z_out(z_loss, true),
-        predicted_out(predicted, true), entropy_out(entropy, true);
+    const Argument loss_out(loss, true), lse_out(lse, true), low_out(lse_low, true), divisors_out(divisors, true),
+        z_out(z_loss, true), predicted_out(predicted, true), entropy_out(entropy, true);
     CrossEntropyCall call;
     if (!make_call(x, t, w, g, options, threads, call)) return false;
     CrossEntropyForward out{};
     out.loss = loss_out.data();
     out.lse = lse_out.data();
+    out.lse_low = low_out.data();
     out.z_loss = z_out.data();
     out.predicted = predicted_out.data();
     out.entropy = entropy_out.data();
@@ -121,11 +122,13 @@ Vector vector(const Argument& argument) {
 }
 
 bool cross_entropy_backward(nb::handle logits, nb::handle target, nb::handle weight, nb::handle gradient, nb::tuple options,
-                            nb::handle lse, nb::handle divisors, nb::handle grad_loss, nb::handle grad_lse, int threads) {
-    const Argument x(logits), t(target), w(weight), g(gradient, true), l(lse), d(divisors), gl(grad_loss), ge(grad_lse);
+                            nb::handle lse, nb::handle lse_low, nb::handle divisors, nb::handle grad_loss,
+                            nb::handle grad_lse, int threads) {
+    const Argument x(logits), t(target), w(weight), g(gradient, true);
+    const Argument l(lse), low(lse_low), d(divisors), gl(grad_loss), ge(grad_lse);
     CrossEntropyCall call;
     if (!make_call(x, t, w, g, options, threads, call)) return false;
-    const CrossEntropyBackward in{vector(l), vector(gl), vector(ge), {number(d.array(), 0), number(d.array(), 1)}};
+    const CrossEntropyBackward in{vector(l), vector(low), vector(gl), vector(ge), {number(d.array(), 0), number(d.array(), 1)}};
     run(call.lines, [&] { kernels().cross_entropy_backward(call, in); });
     return true;
 }
@@ -144,10 +147,10 @@ NB_MODULE(_native, m) {
     m.def("logsumexp_backward", logsumexp_backward);
     m.def("cross_entropy_forward", cross_entropy_forward, nb::arg("logits"), nb::arg("target"), nb::arg("weight").none(),
           nb::arg("gradient").none(), nb::arg("options"), nb::arg("reduction"), nb::arg("num_items").none(), nb::arg("loss"),
-          nb::arg("lse"), nb::arg("divisors"), nb::arg("z_loss").none(), nb::arg("predicted").none(),
+          nb::arg("lse"), nb::arg("lse_low"), nb::arg("divisors"), nb::arg("z_loss").none(), nb::arg("predicted").none(),
           nb::arg("entropy").none(), nb::arg("threads"));
     m.def("cross_entropy_backward", cross_entropy_backward, nb::arg("logits"), nb::arg("target"), nb::arg("weight").none(),
-          nb::arg("gradient"), nb::arg("options"), nb::arg("lse"), nb::arg("divisors"), nb::arg("grad_loss"),
+          nb::arg("gradient"), nb::arg("options"), nb::arg("lse"), nb::arg("lse_low"), nb::arg("divisors"), nb::arg("grad_loss"),
           nb::arg("grad_lse").none(), nb::arg("threads"));
     m.def("rescale", rescale);
     m.def("instruction_sets", instruction_sets);

@@ -52,7 +52,7 @@ struct CrossEntropyCall {
 // Outputs of the compute dtype, one number a row, unless said.
 struct CrossEntropyForward {
     char* loss;  // one number for mean and sum
-    char* lse;
+    char *lse, *lse_low;
     char *z_loss, *predicted, *entropy;  // or null; predicted: int64
     Reduction reduction;
     bool has_num_items;
@@ -61,7 +61,7 @@ struct CrossEntropyForward {
 };
 
 struct CrossEntropyBackward {
-    Vector lse, grad_loss, grad_lse;  // grad_lse.data may be null
+    Vector lse, lse_low, grad_loss, grad_lse;  // grad_lse.data may be null
     double divisors[2];
 };
 

@@ -33,10 +33,11 @@ void append(Lines& lines, const std::int64_t (&strides)[4], std::int64_t extent)
     for (int i = 0; i < lines.operands; ++i) lines.operand[i].strides[lines.dimensions - 1] = strides[i];
 }
 
+// Arrays with one number a line are read once, however they lie; so is one repeated along the dimension.
 bool contiguous_along(const Lines& lines, int dimension) {
     for (int i = 0; i < lines.operands; ++i) {
         const Operand& o = lines.operand[i];
-        if (o.strides[dimension] != size_of(o.dtype)) return false;
+        if (o.axis_stride != 0 && o.strides[dimension] != 0 && o.strides[dimension] != size_of(o.dtype)) return false;
     }
     return true;
 }

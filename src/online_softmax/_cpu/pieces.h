@@ -32,19 +32,24 @@ inline std::int64_t number_of_pieces(std::int64_t length) {
 }
 
 // Calls line(index, threads) for each of `count` lines: many at once with one thread each, or one after the other with
-// all threads each.
+// all threads each.  `work` is the number of elements of a line, or of the tile of columns that stands for one.
 template <class Line>
-void for_each_line(std::int64_t count, std::int64_t length, int threads, Line line) {
+void for_each_line(std::int64_t count, std::int64_t length, int threads, Line line, std::int64_t work) {
     const std::int64_t pieces = number_of_pieces(length);
     const bool share = (pieces >= 2 && count < threads) || (pieces >= 8 && count < 4 * threads);
     if (share) {
         for (std::int64_t i = 0; i < count; ++i) line(i, threads);
         return;
     }
-    const std::int64_t chunk = length < elements_a_task ? elements_a_task / (length > 0 ? length : 1) : 1;
+    const std::int64_t chunk = work < elements_a_task ? elements_a_task / (work > 0 ? work : 1) : 1;
     parallel(count, chunk, threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) line(i, 1);
     });
+}
+
+template <class Line>
+void for_each_line(std::int64_t count, std::int64_t length, int threads, Line line) {
+    for_each_line(count, length, threads, line, length);
 }
 
 template <class Piece>

@@ -51,6 +51,11 @@ struct Finished {
         if (is_infinite(m)) return sum == sum ? m : static_cast<T>(sum);
         return static_cast<T>(m + log);
     }
+    // What rounding took from logsumexp(): exp((x - lse) - low) is a probability even where lse is coarse.
+    T logsumexp_low() const {
+        const T lse = logsumexp();
+        return lse == lse && !is_infinite(lse) ? static_cast<T>((static_cast<double>(m) - lse) + log) : T(0);
+    }
     // The factor that makes exp(x - m) a probability.
     T inverse() const { return is_infinite(m) ? static_cast<T>(log) : static_cast<T>(1.0 / sum); }
 };

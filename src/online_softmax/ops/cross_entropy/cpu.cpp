@@ -51,6 +51,15 @@ void count_kept(const CrossEntropyCall& call, double* divisors) {
     }
 }
 
+// The incoming gradient over a divisor of "mean"; nothing where there was nothing to divide by.
+inline double share(double grad, double divisor) {
+    return divisor == 0.0 ? 0.0 : grad / divisor;
+}
+
+inline double slope_of_z_loss(const CrossEntropyCall& call, double lse, double grad) {
+    return call.options.z_loss == 0.0 ? 0.0 : 2.0 * call.options.z_loss * lse * grad;
+}
+
 struct RowLoss {
     double class_term = 0.0, z_term = 0.0;
 };
@@ -61,6 +70,7 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     const Finished<T> state = summarise_logits<T>(call, row, threads);
     const T lse = state.logsumexp();
     reinterpret_cast<T*>(out.lse)[row] = lse;
+    reinterpret_cast<T*>(out.lse_low)[row] = state.logsumexp_low();
 
     Terms terms{target.weight, 0.0, 0.0};
     const bool spread = spread_out(call) && !target.ignored;
@@ -72,7 +82,7 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     RowLoss loss;
     if (!target.ignored) {
         if (spread) {
-            loss.class_term = terms.distance + terms.mass * state.log;
+            loss.class_term = call.lines.length == 0 ? 0.0 : terms.distance + terms.mass * state.log;
         } else if (target.valid) {
             const double x = *Logits<T>(call, row).block(target.index, 1);
             // A class without weight adds nothing, even at -inf; a row without probabilities has no loss.
@@ -89,9 +99,9 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
         if (target.ignored) {
             write_zeros<T>(call, row, threads);
         } else {
-            const double pull = out.divisors[0] == 0.0 ? 0.0 : 1.0 / out.divisors[0];
-            const double z = call.options.z_loss == 0.0 ? 0.0 : 2.0 * call.options.z_loss * lse / out.divisors[1];
-            write_gradient<T>(call, row, state.m, {state.inverse(), pull * terms.mass + z, pull}, threads);
+            const double pull = share(1.0, out.divisors[0]);
+            const double slope = pull * terms.mass + slope_of_z_loss(call, lse, share(1.0, out.divisors[1]));
+            write_gradient<T>(call, row, state.m, {state.inverse(), slope, pull}, threads);
         }
     }
     return loss;
@@ -134,17 +144,18 @@ template <class T>
 void backward_row(const CrossEntropyCall& call, const CrossEntropyBackward& in, std::int64_t row, int threads) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
     const double grad_lse = element<T>(in.grad_lse, row);
-    double pull = 0.0, slope = grad_lse;
     const T lse = static_cast<T>(element<T>(in.lse, row));
+    double pull = 0.0, slope = grad_lse;
     if (!target.ignored) {
         const double grad = element<T>(in.grad_loss, row);
-        pull = in.divisors[0] == 0.0 ? 0.0 : grad / in.divisors[0];
+        pull = share(grad, in.divisors[0]);
         slope += pull * (spread_out(call) ? sum_mass<T>(call, row, threads) : target.weight);
-        if (call.options.z_loss != 0.0) slope += 2.0 * call.options.z_loss * lse * grad / in.divisors[1];
-    } else if (!in.grad_lse.data) {
-        return write_zeros<T>(call, row, threads);
+        slope += slope_of_z_loss(call, lse, share(grad, in.divisors[1]));
+    } else if (grad_lse == 0.0) {
+        return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
     }
-    write_gradient<T>(call, row, lse, {is_infinite(lse) ? not_a_number : 1.0, slope, pull}, threads);
+    const double inverse = is_infinite(lse) ? not_a_number : std::exp(-element<T>(in.lse_low, row));
+    write_gradient<T>(call, row, lse, {inverse, slope, pull}, threads);
 }
 
 template <class T>

@@ -27,6 +27,7 @@ def forward(
     result = Forward(
         loss=empty(logits, rows if options.reduction == "none" else (), dtype),
         lse=empty(logits, rows, dtype),
+        lse_low=empty(logits, rows, dtype),
         divisors=empty(logits, (2,), dtype),
         z_loss=empty(logits, rows, dtype) if aux else None,
         predicted=empty(logits, rows, _int64(dtype)) if aux else None,
@@ -43,6 +44,7 @@ def forward(
         None if num_items is None else float(num_items),
         argument(result.loss),
         argument(result.lse),
+        argument(result.lse_low),
         argument(result.divisors),
         argument(result.z_loss),
         argument(result.predicted),
@@ -65,6 +67,7 @@ def backward(
     target: Any,
     weight: Any,
     lse: Any,
+    lse_low: Any,
     divisors: Any,
     options: Options,
     grad_loss: Any,
@@ -80,6 +83,7 @@ def backward(
         argument(out),
         _settings(options),
         argument(lse),
+        argument(lse_low),
         argument(divisors),
         argument(grad_loss),
         argument(grad_lse),
@@ -87,7 +91,7 @@ def backward(
     )
     if not done:
         copies = readable(logits), readable(target), readable(weight)
-        out[...] = backward(*copies, lse, divisors, options, grad_loss, grad_lse)
+        out[...] = backward(*copies, lse, lse_low, divisors, options, grad_loss, grad_lse)
     return out
 
 

@@ -1,12 +1,14 @@
-"""What cross-entropy takes besides its arrays, and what its forward pass gives back."""
+"""The options of cross-entropy that reach an implementation, and what an implementation gives back."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..._arrays import Array
+
 
 class Options(NamedTuple):
-    """The settings of one call; the public function documents and checks them."""
+    """Everything about the loss that is no array; checked by the public layer."""
 
     ignore_index: int = -100
     reduction: str = "mean"
@@ -17,19 +19,37 @@ class Options(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """One forward pass over (M, C) logits; "compute dtype" is float32, float64 for float64 logits."""
+    """What `forward` of an implementation returns for M rows; arrays in the compute dtype (fp32, fp64 for fp64)."""
 
-    #: (M,) for "none", else 0-d, compute dtype; z-loss included.
-    loss: Any
-    #: (M,) compute dtype, after scale and softcap; of ignored rows too.
-    lse: Any
-    #: (2,) compute dtype: what "mean" divides the class term and the z term by; ones otherwise.
-    divisors: Any
-    #: (M,) ``z_loss * lse**2`` of kept rows, 0 for ignored ones.  This and the next two with ``aux=True`` only.
-    z_loss: Any = None
-    #: (M,) int64, first index of the maximum; of the first NaN in a row that has one.
-    predicted: Any = None
-    #: (M,) compute dtype, in nats.
-    entropy: Any = None
-    #: (M, C) in the dtype of the logits, or None if not asked for.
-    gradient: Any = None
+    loss: Array
+    """(M,) for "none", else 0-d; z-loss included."""
+    lse: Array
+    """(M,) log-sum-exp after scale and softcap, of ignored rows too."""
+    lse_low: Array
+    """(M,) what rounding took from lse, so that exp((x − lse) − lse_low) is right far from zero."""
+    divisors: Array
+    """(2,) what "mean" divides the class term and the z term by."""
+    z_loss: Array | None
+    """(M,) z · lse² of kept rows; this and the next two only when aux is asked for."""
+    predicted: Array | None
+    """(M,) int64, the first maximum."""
+    entropy: Array | None
+    """(M,) nats."""
+    gradient: Any
+    """(M, C) in the logits' dtype, or None."""
+
+
+class Aux(NamedTuple):
+    """Per-row quantities that `return_aux=True` adds to the loss; each has the shape of the unreduced loss.
+
+    lse is differentiable; the others are detached from autograd.
+    """
+
+    lse: Array
+    """log Σ exp of the logits after scale and softcap, nats."""
+    z_loss: Array
+    """z_loss · lse², 0 for ignored rows."""
+    predicted: Array
+    """int64, index of the first largest logit."""
+    entropy: Array
+    """Entropy of the predicted distribution, nats."""
