@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _shapes(arguments: argparse.Namespace, default: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     if arguments.rows is None and arguments.cols is None:
         return default
-    rows, columns = arguments.rows or default[0][0], arguments.cols or default[0][1]
+    rows = default[0][0] if arguments.rows is None else arguments.rows
+    columns = default[0][1] if arguments.cols is None else arguments.cols
     for name, value in (("--rows", rows), ("--cols", columns)):
         if value < 1:
             raise CommandError(f"{name}: 1 or more is wanted, got {value}")

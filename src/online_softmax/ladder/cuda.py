@@ -22,8 +22,10 @@ _ROWS_A_BLOCK = 32  # one thread a row: small blocks, so that few rows still rea
 
 def missing() -> str | None:
     """Why the rungs cannot run here; None when they can."""
-    from .. import _cuda
-
+    try:
+        from .. import _cuda
+    except ImportError as error:
+        return f"the CUDA kernels are not part of this installation ({error})"
     reason: str | None = _cuda.availability()
     return reason
 
