@@ -111,8 +111,21 @@ def test_three_reads_of_32_heads_of_4096_by_4096_in_fp16_are_3_2_gigabytes(watch
     watched.wait_for_readout("3 reads", "6.44 GB")
 
 
+def test_the_button_measures_the_ladder(watched):
+    from online_softmax.ladder import cpu
+
+    watched.page.get_by_role("button", name="Measure the ladder on this machine").click()
+    if cpu.missing() is not None:
+        watched.page.get_by_text("The ladder cannot run here").wait_for()
+        return
+    watched.page.get_by_text("Measuring").first.wait_for()
+    watched.page.get_by_role("cell", name="online, by element").wait_for(timeout=120_000)
+    assert watched.page.get_by_text("fused against online followed by a loss").is_visible()
+
+
 def test_answers_unfold_by_keyboard(watched):
     questions = watched.page.locator("summary")
+    questions.nth(5).wait_for()
     assert questions.count() == 6
     for question in questions.all():
         question.focus()

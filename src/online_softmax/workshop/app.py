@@ -170,6 +170,23 @@ def _(bandwidth, columns, cost, element, heads, rows, show):
 
 
 @app.cell(hide_code=True)
+def _(cost, mo, show):
+    measure = mo.ui.run_button(label="Measure the ladder on this machine")
+    mo.vstack([show([cost.LADDER]), measure])
+    return (measure,)
+
+
+@app.cell(hide_code=True)
+def _(cost, measure, mo, page, show):
+    mo.stop(not measure.value)
+    mo.stop(cost.missing() is not None, show([page.notice(f"The ladder cannot run here: {cost.missing()}.")]))
+    with mo.status.progress_bar(total=cost.steps(), title="Measuring", remove_on_exit=True) as bar:
+        ladder = cost.measure(lambda state: bar.update(subtitle=state))
+    show(cost.ladder_view(ladder))
+    return
+
+
+@app.cell(hide_code=True)
 def _(mo, page, questions, show):
     show([page.heading(questions)])
     return

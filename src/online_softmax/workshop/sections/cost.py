@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from ...charts.ladder import ladder_chart
+from ...ladder import cpu
+from ...ladder import table as tables
+from ...ladder.run import Ladder, Progress, climb
+from ...ladder.run import steps as ladder_steps
 from ..charts.traffic import traffic_chart
 from ..page import Charts, number, readouts, table
 from ..traffic import traffic
@@ -33,6 +38,39 @@ def view(rows: int, columns: int, copies: int, dtype: str, gigabytes_per_second:
             ],
             "Traffic, and the least time it takes",
         ),
+    ]
+
+
+LADDER = """
+<p>So much for arithmetic. The ladder is the same computation in six versions, from naive to fused, each with one idea
+more than the one before. The button checks every one against float64 and then times it, which takes a few
+seconds of all cores.</p>"""
+MEASURED = (1024, 16384)
+"""Rows and columns of the ladder that the button measures: a few seconds on two cores."""
+
+
+def steps() -> int:
+    """How often `measure` reports progress."""
+    return ladder_steps("cpu", compiled=False)
+
+
+def missing() -> str | None:
+    """Why the ladder cannot be measured here; None when it can."""
+    return cpu.missing()
+
+
+def measure(progress: Progress) -> Ladder:
+    """The CPU ladder on this machine, checked and timed now."""
+    return climb("cpu", *MEASURED, "float32", progress, compiled=False)
+
+
+def ladder_view(ladder: Ladder) -> list[str | Charts]:
+    """A measured ladder: chart, table, and what follows from it."""
+    remarks = "".join(f"<li>{remark}</li>" for remark in tables.remarks(ladder))
+    return [
+        Charts(("Fraction of copy, and speed relative to naive", ladder_chart(ladder))),
+        table(tables.HEADINGS, tables.lines(ladder), tables.title(ladder)),
+        f"<ul>{remarks}</ul>",
     ]
 
 
