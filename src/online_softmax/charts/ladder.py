@@ -36,7 +36,7 @@ def ladder_chart(ladder: Ladder, width: int | str = "container") -> altair.Layer
     bars = base.mark_bar().encode(
         color=alt.Color(
             "who:N",
-            scale=alt.Scale(domain=["ladder", "this library", "torch"], range=[BLUE, ORANGE, GREY]),
+            scale=alt.Scale(domain=["ladder", "library", "torch"], range=[BLUE, ORANGE, GREY]),
         )
     )
     text = base.mark_text(align="left", dx=4, color=GREY).encode(text="label:N")
@@ -55,4 +55,4 @@ def ladders_chart(ladders: Sequence[Ladder]) -> altair.VConcatChart:
 
 
 def _who(name: str) -> str:
-    return "this library" if "library" in name else "ladder"
+    return "library" if "library" in name else "ladder"

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import altair
 
 
+_LONGEST_FIGURE = 32  # a table's cell with more characters than this is text, and may wrap
+
+
 class Charts(tuple[tuple[str, Any], ...]):
     """Captioned charts, side by side where there is room, below one another where there is not."""
 
@@ -47,14 +50,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, 
     """A table that scrolls sideways on a narrow screen; row number `current` is marked. Cells are text, not HTML."""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "".join(
-        f"<tr{' aria-current=step' if index == current else ''}>"
-        f"{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        f"<tr{' aria-current=step' if index == current else ''}>{''.join(map(_cell, row))}</tr>"
         for index, row in enumerate(rows)
     )
     return (
+        f'<p class="osw-caption">{escape(caption)}</p>'
         f'<div class="osw-table" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    kind = ' class="osw-words"' if len(text) > _LONGEST_FIGURE else ""
+    return f"<td{kind}>{escape(text)}</td>"
 
 
 def unfolding(question: str, body: str) -> str:
