@@ -36,6 +36,6 @@ def random(shape, seed=0, spread=3.0):
 def same_bits(a, b):
     """Whether two arrays of one kind hold the same bits (NaN included)."""
     if isinstance(a, torch.Tensor):
-        a, b = a.detach().contiguous().view(torch.uint8), b.detach().contiguous().view(torch.uint8)
+        a, b = (part.detach().reshape(-1).contiguous().view(torch.uint8) for part in (a, b))
         return torch.equal(a, b)
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()
