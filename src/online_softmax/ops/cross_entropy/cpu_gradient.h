@@ -1,0 +1,79 @@
+// The gradient of one row of cross-entropy.
+#pragma once
+
+#include <cstdint>
+
+#include "../../_cpu/pieces.h"
+#include "cpu_row.h"
+
+namespace online_softmax {
+namespace {
+
+// p = exp(x - m) * inverse; the gradient is (p * slope - pull * w q') dx / dlogit.
+struct Slopes {
+    double inverse;
+    double slope;
+    double pull;
+};
+
+template <class T>
+void write_zeros(const CrossEntropyCall& call, std::int64_t row, int threads) {
+    const Operand& array = call.gradient();
+    char* to = call.lines.line(array, row);
+    for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        Writer<T> out(array, to);
+        for_each_block(begin, end, [&](std::int64_t i, std::int64_t count) {
+            T* g = out.block(i);
+            for (std::int64_t j = 0; j < count; ++j) g[j] = T(0);
+            out.finish_block(i, count);
+        });
+    });
+}
+
+template <class T>
+void write_gradient(const CrossEntropyCall& call, std::int64_t row, T m, const Slopes& slopes, int threads) {
+    const Operand& array = call.gradient();
+    char* to = call.lines.line(array, row);
+    const bool spread = spread_out(call), capped = call.options.softcap != 0.0;
+    const T per_cap = T(1) / static_cast<T>(capped ? call.options.softcap : 1.0);
+    const T factor = static_cast<T>(slopes.inverse * slopes.slope * call.options.scale);
+    const T pull = static_cast<T>(slopes.pull * call.options.scale);
+    // The class of an index: p - 1 in the compute dtype, rounded once.  Made first, since the gradient may take the
+    // memory of the logits.
+    const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
+    const bool one_class = target.valid && !spread && pull != T(0);
+    T own = T(0);
+    if (one_class) {
+        const T x = *Logits<T>(call, row).block(target.index, 1);
+        own = multiply_add(exponential(x - m), factor, -pull * static_cast<T>(target.weight));
+        if (capped) own *= slope_of_softcap(x, per_cap);
+    }
+    for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        Logits<T> logits(call, row);
+        Mass<T> mass(call, row);
+        Writer<T> out(array, to);
+        for_each_block(begin, end, [&](std::int64_t i, std::int64_t count) {
+            const T* x = logits.block(i, count);
+            T* g = out.block(i);
+            if (spread) {
+                const T* w = mass.block(i, count);
+#pragma omp simd
+                for (std::int64_t j = 0; j < count; ++j) {  // hot: gradient of spread-out mass
+                    g[j] = multiply_add(exponential(x[j] - m), factor, -pull * w[j]);
+                }
+            } else {
+#pragma omp simd
+                for (std::int64_t j = 0; j < count; ++j) g[j] = exponential(x[j] - m) * factor;  // hot: gradient
+            }
+            if (capped) {  // x is in a buffer then, whatever g overwrites
+#pragma omp simd
+                for (std::int64_t j = 0; j < count; ++j) g[j] *= slope_of_softcap(x[j], per_cap);  // hot: capped gradient
+            }
+            if (one_class && target.index >= i && target.index < i + count) g[target.index - i] = own;
+            out.finish_block(i, count);
+        });
+    });
+}
+
+}  // namespace
+}  // namespace online_softmax
