@@ -84,8 +84,10 @@ def check_where(where: Any, x: Array) -> Array:
 
 def _same_library(name: str, array: Array, x: Array) -> None:
     if is_tensor(array) != is_tensor(x) or (is_tensor(x) and array.device != x.device):
-        raise TypeError(f"{name} has {describe(array)} ({type(array).__name__}), "
-                        f"x has {describe(x)} ({type(x).__name__}): wanted one library and one device")
+        raise TypeError(
+            f"{name} has {describe(array)} ({type(array).__name__}), "
+            f"x has {describe(x)} ({type(x).__name__}): wanted one library and one device"
+        )
 
 
 def check_out(out: Any, x: Array, dtype: Any) -> None:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import online_softmax
@@ -37,16 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=online_softmax.__version__)
     subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
     # Only the chosen command's module is imported, so that what another one needs may be missing.
-    chosen = next((word for word in argv if not word.startswith("-")), None)
-    module = None
+    chosen = next((word for word in argv if not word.startswith("-")), "")
+    modules: dict[str, ModuleType] = {}
     try:
         for name, command in COMMANDS.items():
             subparser = subparsers.add_parser(name, help=command.help, description=command.help)
             if name == chosen:
-                module = importlib.import_module(f".commands.{name}", __package__)
-                module.add_arguments(subparser)
+                modules[name] = importlib.import_module(f".commands.{name}", __package__)
+                modules[name].add_arguments(subparser)
         args = parser.parse_args(argv)
-        return module.run(args)
+        return int(modules[args.command].run(args))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "online_softmax":
             raise

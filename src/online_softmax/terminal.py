@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class CommandError(Exception):
@@ -17,7 +20,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _console(stream: TextIO):
+def _console(stream: TextIO) -> Console | None:
     """A rich console when the stream is a terminal and rich is installed, else None."""
     if not stream.isatty():
         return None

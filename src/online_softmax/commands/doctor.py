@@ -20,10 +20,12 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     parser.add_argument("--json", action="store_true", help="print the same as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the report; always 0."""
     report = examine()
     if args.json:
         print(json.dumps(report, indent=2))
@@ -43,7 +45,7 @@ def examine() -> dict[str, Any]:
     """Everything that the report shows, as plain data."""
     return {
         "online-softmax": online_softmax.__version__,
-        "implementations": _implementations(),
+        "implementations": implementations(),
         "packages": {name: version(name) or "not installed" for name in PACKAGES},
         "machine": machine(),
     }
@@ -57,7 +59,8 @@ def version(package: str) -> str | None:
         return None
 
 
-def _implementations() -> dict[str, dict[str, Any]]:
+def implementations() -> dict[str, dict[str, Any]]:
+    """Each implementation: whether it can run here, and which variant runs or what is missing."""
     from .. import _dispatch
 
     return {name: {"available": available, "detail": detail} for name, available, detail in _dispatch.availability()}

@@ -10,7 +10,7 @@ import torch
 
 import online_softmax
 
-LOSSES = {
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "online-softmax": online_softmax.cross_entropy,
     "torch": torch.nn.functional.cross_entropy,
 }
@@ -31,6 +31,7 @@ def loss_step(library: str, logits: torch.Tensor, target: torch.Tensor) -> Step:
     loss = LOSSES[library](leaf, target)
     loss.backward()
     seconds = time.perf_counter() - start
+    assert leaf.grad is not None
     return Step(loss.item(), leaf.grad, seconds)
 
 

@@ -203,4 +203,3 @@ def exp_against(xp: Any, x: Array, m: Array) -> Array:
 def rescale_factor(xp: Any, from_m: Array, to_m: Array) -> Array:
     """exp(from_m − to_m), which is 1 where both are the same infinity."""
     return xp.where(from_m == to_m, 1.0, xp.exp(from_m - to_m))
-

@@ -46,7 +46,5 @@ def gradient_rows(
 def incoming(xp: Any, grad_loss: Array, divisors: Array) -> tuple[Array, Array]:
     """grad_loss over each divisor, as (1,) or (rows,); 0 where "mean" has nothing to divide by."""
     grad_loss = xp.reshape(grad_loss, (-1,))
-    shares = [
-        xp.where(divisors[i] == 0, 0.0, grad_loss / xp.where(divisors[i] == 0, 1.0, divisors[i])) for i in (0, 1)
-    ]
+    shares = [xp.where(divisors[i] == 0, 0.0, grad_loss / xp.where(divisors[i] == 0, 1.0, divisors[i])) for i in (0, 1)]
     return shares[0], shares[1]
