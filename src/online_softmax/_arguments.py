@@ -20,10 +20,10 @@ def explains_dim(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for torchs, ours in (("dim", "axis"), ("keepdim", "keepdims")):
-            if torchs in kwargs:
-                where = f"online_softmax.nn.functional.{function.__name__} takes torch's own arguments"
-                raise TypeError(f"{function.__name__}() has no argument {torchs!r}: use {ours}= ({where})")
+        if "dim" in kwargs or "keepdim" in kwargs:
+            torchs, ours = ("dim", "axis") if "dim" in kwargs else ("keepdim", "keepdims")
+            where = f"online_softmax.nn.functional.{function.__name__} takes torch's own arguments"
+            raise TypeError(f"{function.__name__}() has no argument {torchs!r}: use {ours}= ({where})")
         return function(*args, **kwargs)
 
     return checked
@@ -31,6 +31,8 @@ def explains_dim(function: Callable[P, R]) -> Callable[P, R]:
 
 def normalise_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """axis=, an int, a tuple of ints or None for all, as a tuple of distinct numbers from 0; a 0-d array has axis 0."""
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     room = max(ndim, 1)
     if axis is None:
         return tuple(range(room))
