@@ -85,10 +85,12 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 def _write(arguments: argparse.Namespace, ladders: list[Ladder]) -> None:
     if arguments.json:
+        from ..bench.record import commit
         from ..ladder.table import records
         from .doctor import examine
 
-        lines = [{"record": "machine", "device": arguments.device, **examine()}, *records(ladders)]
+        machine = {"record": "machine", "device": arguments.device, "commit": commit(), **examine()}
+        lines = [machine, *records(ladders)]
         arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     if arguments.plot:
         from ..charts import write_svg
