@@ -104,13 +104,13 @@ def check_out(out: Any, x: Array, dtype: Any) -> None:
     strides = _byte_strides(out)
     if strides is None:
         return
-    if _shares_memory_with_itself(out.shape, strides, out.itemsize):
+    if shares_memory_with_itself(out.shape, strides, out.itemsize):
         raise ValueError(f"out has {describe(out)} and elements that share memory (strides {strides} bytes)")
     if _overlaps(x, out) and not (_start(x) == _start(out) and _byte_strides(x) == strides and x.dtype == out.dtype):
         raise ValueError("out overlaps x in memory without being x itself")
 
 
-def _shares_memory_with_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+def shares_memory_with_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """Whether two elements lie at one address; from the smallest step up, each must pass all that came before."""
     if 0 in shape:
         return False

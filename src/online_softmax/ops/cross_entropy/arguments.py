@@ -139,7 +139,9 @@ def _class_weight(weight: Any, input: Array, classes: int) -> Array | None:
         raise ValueError(f"weight has {describe(weight)}; wanted shape ({classes},), one number a class")
     xp = namespace(input)
     weight = xp.astype(weight, compute_dtype(xp, input.dtype), copy=False)
-    return weight.contiguous() if is_tensor(weight) else weight
+    if is_tensor(weight):
+        return weight.contiguous()
+    return np.ascontiguousarray(weight) if isinstance(weight, np.ndarray) else weight
 
 
 def _items(num_items: Any, input: Array, options: Options) -> Any:
