@@ -88,6 +88,16 @@ def test_pasted_logits_are_traced_and_never_evaluated(watched):
         notice.get_by_text(complaint).wait_for()
 
 
+def test_an_emptied_field_gets_a_plain_message(watched):
+    block = watched.page.get_by_label("block size").nth(0)
+    block.fill("")
+    block.press("Enter")
+    watched.page.get_by_text("A number is missing: fill in every field.").wait_for()
+    block.fill("4")
+    block.press("Enter")
+    assert_totals(watched, trace(make_row("normal", 64, 1.0, 17), block=4))
+
+
 def test_merges_in_any_order_agree(watched):
     for order in ("left to right", "in a random order", "as a tree"):
         watched.page.get_by_role("radio", name=order).click()

@@ -33,7 +33,26 @@ def _():
     def controls(*elements):
         return mo.hstack(elements, wrap=True, justify="start", align="end", gap=1.25)
 
-    return KINDS, SECTIONS, any_order, attention, controls, cost, glossary, loss, mo, one_pass, page, questions, show
+    def need(*elements):
+        empty = any(element.value is None for element in elements)
+        mo.stop(empty, show([page.notice("A number is missing: fill in every field.")]))
+
+    return (
+        KINDS,
+        SECTIONS,
+        any_order,
+        attention,
+        controls,
+        cost,
+        glossary,
+        loss,
+        mo,
+        need,
+        one_pass,
+        page,
+        questions,
+        show,
+    )
 
 
 @app.cell(hide_code=True)
@@ -64,7 +83,8 @@ def _(kind, mo):
 
 
 @app.cell(hide_code=True)
-def _(block, dtype, kind, mo, n, one_pass, page, pasted, scale, seed, show):
+def _(block, dtype, kind, mo, n, need, one_pass, page, pasted, scale, seed, show):
+    need(block, seed)
     try:
         row_trace = one_pass.make_trace(
             kind.value, n.value, scale.value, seed.value, block.value, dtype.value, pasted.value
@@ -103,7 +123,8 @@ def _(any_order, controls, mo, page, show):
 
 
 @app.cell(hide_code=True)
-def _(any_order, order, order_seed, parts, parts_are, show):
+def _(any_order, need, order, order_seed, parts, parts_are, show):
+    need(order_seed)
     show(any_order.view(parts.value, parts_are.value, order.value, order_seed.value))
     return
 
@@ -127,7 +148,8 @@ def _(controls, keys, mo, tile):
 
 
 @app.cell(hide_code=True)
-def _(attention, attention_seed, keys, sharpness, show, tile, tile_step):
+def _(attention, attention_seed, keys, need, sharpness, show, tile, tile_step):
+    need(attention_seed)
     show(attention.view(keys.value, tile.value, sharpness.value, attention_seed.value, tile_step.value))
     return
 
@@ -164,7 +186,8 @@ def _(controls, cost, mo, page, show):
 
 
 @app.cell(hide_code=True)
-def _(bandwidth, columns, cost, element, heads, rows, show):
+def _(bandwidth, columns, cost, element, heads, need, rows, show):
+    need(rows, columns, heads, bandwidth)
     show(cost.view(rows.value, columns.value, heads.value, element.value, bandwidth.value))
     return
 
