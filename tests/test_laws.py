@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from online_softmax import State
 from online_softmax.laws import LAWS, broken_laws
 
 EXERCISE = Path(__file__).parents[1] / "examples" / "write_your_merge.py"
@@ -22,6 +24,15 @@ SOLUTION = """
 def right(a, b):
     m = max(a[0], b[0])
     return m, sum(s * (1.0 if x == m else math.exp(x - m)) for x, s in (a, b))
+
+
+def python(a, b):
+    merged = State(np.float64(a[0]), np.float64(a[1])).merge(State(np.float64(b[0]), np.float64(b[1])))
+    return float(merged.m), float(merged.s)
+
+
+def compiled(a, b):
+    return pytest.importorskip("online_softmax.ladder._rungs").merge(*a, *b)
 
 
 def no_guard(a, b):
@@ -55,6 +66,12 @@ def subtracts_nothing(a, b):
 
 def test_a_right_merge_breaks_no_law():
     assert broken_laws(right) == []
+
+
+@pytest.mark.parametrize("merge", [python, compiled])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_librarys_merges_keep_the_laws(merge, law):
+    law(merge, 1e-14)
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,17 @@ void run(const char* name, Array<const T> logits, Array<T> result, Array<const I
     rung(matrix);
 }
 
+// The merge of state.h itself, for the tests of its laws.
+nb::tuple merge_pairs(double m_a, double s_a, double m_b, double s_b) {
+    const auto merged = online_softmax::merge<double>({m_a, s_a}, {m_b, s_b}, online_softmax::Exp());
+    return nb::make_tuple(merged.m, merged.s);
+}
+
 }  // namespace
 
 NB_MODULE(_rungs, module) {
     module.def("instruction_set", &instruction_set);
+    module.def("merge", &merge_pairs);
     module.def("run", &run<float>);
     module.def("run", &run<double>);
 }
