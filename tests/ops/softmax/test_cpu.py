@@ -117,6 +117,8 @@ def test_logsumexp_backward_of_infinite_rows_shares_the_gradient():
     dx = cpu.logsumexp_backward(np.full(4, 3, np.float32), x, lse, 1)
     assert np.array_equal(dx[:3], [[1.5, 0, 1.5, 0], [0] * 4, [1.5, 0, 1.5, 0]])
     assert np.isnan(dx[3]).all()
+    dx = cpu.logsumexp_backward(np.full(4, inf, np.float32), x, lse, 1)
+    assert np.array_equal(dx[2], [inf, 0, inf, 0])
 
 
 # ---- special rows -------------------------------------------------------------------------------------------------
