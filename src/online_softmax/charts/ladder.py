@@ -21,7 +21,7 @@ def ladder_chart(ladder: Ladder, width: int | str = "container") -> altair.Layer
         {
             "version": rung.name,
             "fraction of copy": rung.of_copy,
-            "label": f"{rung.of_copy:.2f}   {rung.relative:.1f}×",
+            "label": f"{rung.of_copy:.2f} · {rung.relative:.1f}×",
             "who": "torch" if "torch" in rung.name or rung.name.startswith("F.") else _who(rung.name),
         }
         for rung in ladder.rungs
