@@ -42,7 +42,7 @@ def view(rows: int, columns: int, copies: int, dtype: str, gigabytes_per_second:
 
 
 LADDER = """
-<p>So much for arithmetic. The ladder is the same computation in six versions, from naive to fused, each with one idea
+<p>So much for arithmetic. The ladder is the same computation in several versions, from naive to fused, each with one idea
 more than the one before. The button checks every one against float64 and then times it, which takes a few
 seconds of all cores.</p>"""
 MEASURED = (1024, 16384)
