@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,26 @@ def test_arguments_that_do_not_fit_are_refused():
         _rungs.run("fast", x, x.copy(), target, loss)
     with pytest.raises(ValueError, match=r"\(rows, columns\)"):
         _rungs.run("naive", x, np.zeros((2, 4), np.float32), target, loss)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_what_torch_compile_makes_is_checked_and_timed_too():
+    pytest.importorskip("torch")
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler")
+    assert run.climb("cpu", 8, 100, "float32").rung("torch.compile(softmax)").error <= 1
+
+
+def test_torch_compile_is_left_out_where_it_does_not_run(monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def broken(*_, **__):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    names = [rung.name for rung in run.climb("cpu", 8, 100, "float32").rungs]
+    assert "torch.softmax" in names
+    assert "torch.compile(softmax)" not in names
 
 
 def test_climbing_measures_every_rung_relative_to_naive_and_to_a_copy():

@@ -41,6 +41,8 @@ class Rung(NamedTuple):
     """The speed that is usually claimed for it, relative to naive."""
     safe: bool = True
     """Whether it must be right on every row; one that is not says in the table whether it was."""
+    optional: bool = False
+    """Whether it is left out where it does not run."""
 
 
 IDEAS = {

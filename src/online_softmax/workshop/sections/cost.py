@@ -42,8 +42,8 @@ def view(rows: int, columns: int, copies: int, dtype: str, gigabytes_per_second:
 
 
 LADDER = """
-<p>So much for arithmetic. The ladder is the same computation in several versions, from naive to fused, each with one idea
-more than the one before. The button checks every one against float64 and then times it, which takes a few
+<p>So much for arithmetic. The ladder is the same computation in several versions, from naive to fused, each with one
+idea more than the one before. The button checks every one against float64 and then times it, which takes a few
 seconds of all cores.</p>"""
 MEASURED = (1024, 16384)
 """Rows and columns of the ladder that the button measures: a few seconds on two cores."""
