@@ -14,7 +14,7 @@ from ..bench.run import Runner, cpu_memory
 from ..bench.tables import OURS, OURS_NUMPY
 from ..bench.workload import TRAFFIC, Workload, cpu_workloads, cuda_workloads
 
-QUICK_DIVISOR = 16
+QUICK_DIVISOR = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
