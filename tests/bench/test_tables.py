@@ -1,6 +1,7 @@
 """Tables and targets say what the records hold, and never a figure of a wrong answer."""
 
 from online_softmax.bench import tables, targets
+from online_softmax.bench.compiling import NOT_COMPILED
 
 
 def _rows(table):
@@ -38,8 +39,8 @@ def test_a_wrong_peer_gets_the_word_instead_of_a_figure(cuda_records):
     assert _rows(tables.of(cuda_records)[0])["fp32 65536 x 4096"]["torch"] == "wrong"
 
 
-def test_a_peer_out_of_time_for_compiling_is_absent_rather_than_failing(cuda_records):
-    cuda_records[2]["refused"] = {"Liger": "no time left for compiling"}
+def test_a_peer_not_compiled_for_a_shape_is_absent_rather_than_failing(cuda_records):
+    cuda_records[2]["refused"] = {"Liger": NOT_COMPILED}
     assert "Liger" not in tables.of(cuda_records)[1].columns
 
 
