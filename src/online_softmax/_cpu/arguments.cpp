@@ -8,12 +8,15 @@ namespace {
 namespace nb = nanobind;
 
 DType dtype_of_format(const char* format) {
+    // NumPy marks an array off the multiples of its elements' size so; the kernels refuse it later, and it is copied.
+    const bool marked = format && format[0] == '=';
+    if (marked) ++format;
     switch (format && format[0] != '\0' && format[1] == '\0' ? format[0] : '\0') {
         case 'e': return DType::float16;
         case 'f': return DType::float32;
         case 'd': return DType::float64;
         case 'i': return DType::int32;
-        case 'l': return sizeof(long) == 8 ? DType::int64 : DType::int32;
+        case 'l': return sizeof(long) == 8 && !marked ? DType::int64 : DType::int32;
         case 'q': return DType::int64;
     }
     throw nb::type_error("the CPU kernels take float16, bfloat16, float32 and float64 arrays of native byte order");

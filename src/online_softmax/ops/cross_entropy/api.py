@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import explains_dim
-from ..._arrays import Array, as_array, is_integer, is_tensor, namespace
+from ..._arrays import Array, as_array, detached, is_integer, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from .arguments import Prepared, check_range, make_options, prepare
 from .options import Aux, Forward
@@ -131,11 +131,7 @@ def cross_entropy_with_grad(
     array([[ 0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    if is_tensor(input):
-        input = input.detach()
-        target = target.detach() if is_tensor(target) else target
-        weight = weight.detach() if is_tensor(weight) else weight
-    ready = prepare(input, target, weight, num_items, options)
+    ready = prepare(detached(input), detached(target), detached(weight), num_items, options)
     if device_type(ready.logits) == "cpu":
         check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
     module = implementation("cross_entropy", ready.logits, impl)

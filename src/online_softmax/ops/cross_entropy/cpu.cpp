@@ -43,6 +43,7 @@ template <class T>
 void count_kept(const CrossEntropyCall& call, double* divisors) {
     const T* weight = reinterpret_cast<const T*>(call.weight);
     divisors[0] = divisors[1] = 0.0;
+    if (call.lines.length == 0) return;  // without classes no row has a loss to average
     for (std::int64_t row = 0; row < call.lines.count; ++row) {
         const ClassTarget target = ClassTarget::of(call, row, weight);
         if (target.ignored) continue;

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._arguments import shares_memory_with_itself
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from .._torch import is_plain, records, refuse_transforms
@@ -55,7 +56,7 @@ def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
     base = input._base
     if input.is_leaf or (base is not None and base.is_leaf and base.requires_grad):
         raise ValueError("inplace=True would overwrite a leaf that requires grad: pass an intermediate result")
-    if any(step == 0 and length > 1 for step, length in zip(input.stride(), input.shape, strict=True)):
+    if shares_memory_with_itself(input.shape, input.stride(), 1):
         raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
     if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
         raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")
