@@ -56,6 +56,17 @@ def test_work_along_axis_0_is_compared_column_by_column():
     assert cases.worst_error(case, [torch.softmax(case.x, 1)], right) > 0.1
 
 
+def test_a_loss_that_leaves_its_gradient_in_the_logits_spoils_no_other_call():
+    case = cases.make(LOSS._replace(variant="inplace"), "cpu")
+    right = cases.truth(case)
+    (contestant,) = contestants(case)
+    for _ in range(2):
+        answers = contestant.call(contestant.prepare(case))
+        assert answers[1].data_ptr() == case.x.data_ptr()
+        assert cases.worst_error(case, answers, right) < cases.LIMITS["float32"]
+    assert torch.equal(cases.copy(case).x, case.original)
+
+
 def test_the_sample_holds_all_of_a_few_rows_and_both_ends_of_many():
     assert cases.sample(5) == [0, 1, 2, 3, 4]
     many = cases.sample(10**6)

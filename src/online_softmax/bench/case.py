@@ -59,7 +59,7 @@ def make(workload: Workload, device: str) -> Case:
 
 def copy(case: Case) -> Case:
     """The same values in other memory."""
-    x = case.x.clone()
+    x = case.original.clone()
     return case._replace(x=x, original=_original(x, case.workload), out=torch.empty_like(x))
 
 

@@ -139,12 +139,13 @@ class _Produced(torch.autograd.Function):
 
 
 def _loss(library: str, function: peers.Function, workload: Workload) -> Contestant:
-    """Loss and gradient, end to end as a training step runs them."""
-    overwrites = library == peers.OVERWRITES_LOGITS or workload.variant == "inplace"
+    """Loss and gradient, end to end as a training step runs them.
+
+    Everyone's logits are filled anew: Liger, and we with ``inplace=True``, leave the gradient in their place.
+    """
 
     def prepare(case: Case) -> tuple[torch.Tensor, Case, list[torch.Tensor]]:
-        if overwrites:
-            case.x.copy_(case.original)
+        case.x.copy_(case.original)
         taken: list[torch.Tensor] = []
         anchor = torch.zeros((), device=case.x.device, requires_grad=True)
         return _Produced.apply(anchor, case.x, taken), case, taken

@@ -80,22 +80,19 @@ class Runner:
 
     def _first_call(self, contestant: Contestant, case: Case) -> tuple[list[torch.Tensor], int | None]:
         """Answers in memory that held NaN before, where the allocator gives that out again; and peak memory."""
+        if self.device == "cuda":
+            contestant.call(contestant.prepare(case))  # compiles and sets up; its memory is not the call's
+        prepared = contestant.prepare(case)
         poison = torch.full_like(case.x, float("nan"))
         del poison
         if self.device != "cuda":
-            return self._answers(contestant, case), None
-        contestant.call(contestant.prepare(case))  # compiles and sets up; its memory is not the call's
-        prepared = contestant.prepare(case)
+            return [torch.as_tensor(answer) for answer in contestant.call(prepared)], None
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         answers = contestant.call(prepared)
         torch.cuda.synchronize()
         return answers, torch.cuda.max_memory_allocated() - before
-
-    @staticmethod
-    def _answers(contestant: Contestant, case: Case) -> list[torch.Tensor]:
-        return [torch.as_tensor(answer) for answer in contestant.call(contestant.prepare(case))]
 
     def _copies(self, first: Case) -> list[Case]:
         """Inputs enough to go round without a cache holding any; small calls keep one."""

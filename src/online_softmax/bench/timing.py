@@ -29,7 +29,6 @@ def medians(everyone: Sequence[Contestant], cases: Sequence[Case], rounds: int, 
         measure = _cold
     times: dict[str, list[float]] = {contestant.library: [] for contestant in everyone}
     end = time.perf_counter() + seconds
-    gc.collect()
     gc.disable()
     try:
         for done in range(rounds):
