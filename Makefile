@@ -22,7 +22,7 @@ pytest: $(VENV)/ready
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli]"
+	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli,workshop]"
 	touch $@
 
 clean:
