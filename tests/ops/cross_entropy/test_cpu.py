@@ -285,7 +285,7 @@ def test_any_strides_give_the_bits_of_contiguous_arrays(instruction_set):
             assert all(np.array_equal(a, b) for a, b in zip(f, want, strict=True))
 
 
-@pytest.mark.parametrize("rows, classes", [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
+@pytest.mark.parametrize(("rows", "classes"), [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
 @pytest.mark.parametrize("options", [Options(), Options(label_smoothing=0.1, softcap=5.0, z_loss=0.1)])
 def test_bits_are_the_same_for_any_number_of_threads(instruction_set, rows, classes, options):
     x, target = case(rows, classes, np.float32, ignored=False)
