@@ -72,7 +72,7 @@ def _number(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}; wanted a number") from None
-    if not math.isfinite(number):
+    if not -math.inf < number < math.inf:  # a comparison, which torch.compile can guard on
         raise ValueError(f"{name} is {number}; wanted a finite number")
     return number
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..._arguments import shares_memory_with_itself
 from ..._arrays import namespace
 from ..._dispatch import implementation
-from .._torch import is_plain, records, refuse_transforms
+from .._torch import is_plain, records
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
@@ -27,7 +27,6 @@ from .terms import capped
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
     """The loss of checked arguments, recorded by autograd where it should be; `input` is what the caller passed."""
-    refuse_transforms()
     logits, target, weight, num_items, options, *_ = ready
     plain = is_plain(logits, target, weight, num_items if isinstance(num_items, Tensor) else None)
     if inplace:
