@@ -139,8 +139,8 @@ def test_every_dtype_of_logits_and_targets(instruction_set, dtype, target_dtype)
     target = target.to(target_dtype)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     f = cpu.forward(x, target, None, None, Options(), gradient=True)
-    g = cpu.forward(x.to(wide), target.to(wide) if target_dtype.is_floating_point and target_dtype is not torch.float64 else target,
-                    None, None, Options(), gradient=True)  # fmt: skip
+    widened = target.to(wide) if target_dtype in (torch.float16, torch.bfloat16, torch.float32) else target
+    g = cpu.forward(x.to(wide), widened, None, None, Options(), gradient=True)
     assert f.loss.dtype is wide
     assert f.gradient.dtype is dtype
     if not (target_dtype is torch.float64 and wide is torch.float32):
