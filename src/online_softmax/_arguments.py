@@ -102,10 +102,22 @@ def check_out(out: Any, x: Array, dtype: Any) -> None:
     strides = _byte_strides(out)
     if strides is None:
         return
-    if any(step == 0 and length > 1 for step, length in zip(strides, out.shape, strict=True)):
+    if _shares_memory_with_itself(out.shape, strides, out.itemsize):
         raise ValueError(f"out has {describe(out)} and elements that share memory (strides {strides} bytes)")
     if _overlaps(x, out) and not (_start(x) == _start(out) and _byte_strides(x) == strides and x.dtype == out.dtype):
         raise ValueError("out overlaps x in memory without being x itself")
+
+
+def _shares_memory_with_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether two elements lie at one address; from the smallest step up, each must pass all that came before."""
+    if 0 in shape:
+        return False
+    reach = itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(strides, shape, strict=True) if length > 1):
+        if step < reach:
+            return True
+        reach += step * (length - 1)
+    return False
 
 
 def _start(x: Array) -> int:

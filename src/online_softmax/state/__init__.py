@@ -178,9 +178,9 @@ def merge(*states: State) -> State:
     s = functools.reduce(xp.add, (state.s * scale for state, scale in zip(states, scales, strict=True)))
     if states[0].v is None:
         return State(m, s)
-    # A part that weighs exactly nothing takes no part, even if its v holds NaN or inf.
+    # A part that weighs exactly nothing takes no part, even if its v holds NaN or inf; a NaN in s weighs NaN.
     parts = [
-        xp.where((scale == 0)[..., None], 0.0, state.v * scale[..., None])
+        xp.where(((scale == 0) & ~xp.isnan(state.s))[..., None], 0.0, state.v * scale[..., None])
         for state, scale in zip(states, scales, strict=True)
     ]
     return State(m, s, functools.reduce(xp.add, parts))

@@ -134,7 +134,7 @@ def cross_entropy_with_grad(
     if is_tensor(input):
         input = input.detach()
         target = target.detach() if is_tensor(target) else target
-        weight = None if weight is None else weight.detach()
+        weight = weight.detach() if is_tensor(weight) else weight
     ready = prepare(input, target, weight, num_items, options)
     if device_type(ready.logits) == "cpu":
         check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import LIBRARY, define, records
+from .._torch import LIBRARY, define, once, records
 from .arguments import check_range
 from .options import Forward, Options
 
@@ -117,7 +117,7 @@ _FORWARD = define(
     _run,
     _fake,
 )
-define(
+_BACKWARD = define(
     "cross_entropy_backward(Tensor logits, Tensor target, Tensor? weight, Tensor lse, Tensor lse_low, "
     f"Tensor divisors, Tensor grad_loss, Tensor? grad_lse, {_OPTIONS}, str impl) -> Tensor",
     _run_backward,
@@ -156,3 +156,4 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
 
 
 torch.library.register_autograd(_FORWARD, _backward, setup_context=_setup, lib=LIBRARY)
+torch.library.register_autograd(_BACKWARD, once, lib=LIBRARY)

@@ -203,6 +203,8 @@ def logsumexp(
     if return_sign and sign is None:
         sign = xp.where(value == -xp.inf, 0.0, xp.where(xp.isnan(value), value, 1.0))
         sign = xp.astype(sign, dtype)
+    if is_tensor(sign):
+        sign = sign.detach()
     if keepdims:
         kept = tuple(1 if i in axes else length for i, length in enumerate(shape))
         value, sign = xp.reshape(value, kept), None if sign is None else xp.reshape(sign, kept)
