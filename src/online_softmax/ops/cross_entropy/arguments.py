@@ -66,6 +66,7 @@ def make_options(
 
 
 def number_of(name: str, value: Any) -> float:
+    """value as a finite float; the error names the argument."""
     if isinstance(value, str) or is_tensor(value):
         raise TypeError(f"{name} is {value!r}; wanted a plain number")
     try:
@@ -132,6 +133,7 @@ def beside(name: str, array: Array, input: Array) -> Array:
 
 
 def class_weight(weight: Any, input: Array, classes: int) -> Array | None:
+    """One factor a class, contiguous, in the dtype of the computation."""
     if weight is None:
         return None
     weight = beside("weight", as_floating(as_array(weight, "weight"), "weight"), input)
@@ -143,6 +145,7 @@ def class_weight(weight: Any, input: Array, classes: int) -> Array | None:
 
 
 def divisor_given(num_items: Any, input: Array, options: Options) -> Any:
+    """num_items as a positive number or a 0-d tensor beside input."""
     if num_items is None:
         return None
     if options.reduction != "mean":

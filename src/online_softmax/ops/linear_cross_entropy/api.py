@@ -36,10 +36,10 @@ def linear_cross_entropy(
 ) -> Any:
     """cross_entropy(input @ linear_weight.T + linear_bias, target) without ever holding the batch's logits.
 
-    Rows are taken in chunks, whose logits become their gradient in the pass that makes the loss; the gradients of input,
-    weight and bias that autograd asks for are made with the loss, and no others. The weight's is summed in fp32. A
-    gradient into `aux.lse`, one for reduction="none" and one of fp16 arguments is made in backward from logits computed
-    again; so is that of a second backward on the same graph.
+    Rows are taken in chunks, whose logits become their gradient in the pass that makes the loss. Of the gradients of
+    input, weight and bias those that autograd asks for are made with the loss; the weight's is summed in fp32. For
+    reduction="none", for fp16, for a gradient into `aux.lse` and in a second backward on the same graph, backward makes
+    them from logits computed again.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def linear_cross_entropy_with_grads(
     Returns
     -------
     (loss, grads), or ((loss, aux), grads) with return_aux
-        grads has the fields input, linear_weight and linear_bias (None without a bias), each with the shape and dtype of
-        that argument; for reduction="none" they are those of the summed loss.
+        grads has the fields input, linear_weight and linear_bias (None without a bias), each with the shape and dtype
+        of that argument; for reduction="none" they are those of the summed loss.
 
     Examples
     --------
@@ -141,9 +141,8 @@ def linear_cross_entropy_with_grads(
            [-0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    given = input, linear_weight, target, linear_bias, weight
-    if is_tensor(input):
-        given = tuple(x.detach() if is_tensor(x) else x for x in given)
+    arrays: tuple[Any, Any, Any, Any, Any] = (input, linear_weight, target, linear_bias, weight)
+    given: Any = (x.detach() if is_tensor(x) else x for x in arrays)
     ready = prepare(*given, num_items, options, chunk_rows, memory)
     wanted = Wanted(True, True, linear_bias is not None)
     if is_tensor(ready.input):
@@ -168,7 +167,7 @@ def _problem(ready: Prepared, impl: str) -> Problem:
     check(ready)
     given = ready.input, ready.linear_weight, ready.linear_bias
     x, w, b = (None if array is None else array.astype(ready.dtype, copy=False) for array in given)
-    dtypes = tuple(None if array is None else array.dtype for array in given)
+    dtypes = [None if array is None else array.dtype for array in given]
     module = implementation("cross_entropy", x, impl)
     constants = ready.target, ready.weight, ready.num_items, ready.options
     return Problem(x, w, b, *constants, module, ready.chunk_rows, ready.memory, dtypes, True)

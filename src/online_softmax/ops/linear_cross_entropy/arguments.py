@@ -80,7 +80,9 @@ _GATHER = "; a weight that is sharded over processes (FSDP, ZeRO-3) has to be ga
 def _matrix_array(name: str, x: Any) -> Array:
     sharded = sys.modules.get("torch.distributed.tensor")
     if sharded is not None and isinstance(x, sharded.DTensor):
-        raise TypeError(f"{name} is a DTensor of {describe(x)}; gather first: pass {name}.full_tensor() or a local part")
+        raise TypeError(
+            f"{name} is a DTensor of {describe(x)}; gather first: pass {name}.full_tensor() or a local part"
+        )
     array = as_floating(as_array(x, name), name)
     if not is_tensor(array) and not isinstance(array, np.ndarray):
         raise TypeError(f"{name} is a {type(x).__name__}; wanted a NumPy array or a torch tensor")

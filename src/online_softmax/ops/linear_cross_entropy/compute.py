@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._arrays import Array
 from ..cross_entropy.options import Forward
 from . import rows, vocabulary
@@ -16,7 +18,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
     """
     count = problem.input.shape[0]
     kept, index = without_ignored_rows(problem, aux)
-    result = (vocabulary if problem.memory == "least" else rows).forward(kept, aux, wanted, early)
+    walk: Any = vocabulary if problem.memory == "least" else rows
+    result: Forward = walk.forward(kept, aux, wanted, early)
     if index is None:
         return result
     loss = spread(result.loss, index, count) if problem.options.reduction == "none" else result.loss
@@ -44,6 +47,6 @@ def backward(
     if index is not None:
         lse, lse_low = lse[index], lse_low[index]
         grad_loss = grad_loss if grad_loss.ndim == 0 else grad_loss[index]
-    walk = vocabulary if problem.memory == "least" else rows
-    gradients = walk.backward(kept, lse, lse_low, divisors, grad_loss, grad_lse, wanted)
+    walk: Any = vocabulary if problem.memory == "least" else rows
+    gradients: LinearCrossEntropyGrads = walk.backward(kept, lse, lse_low, divisors, grad_loss, grad_lse, wanted)
     return gradients._replace(input=spread(gradients.input, index, problem.input.shape[0]))

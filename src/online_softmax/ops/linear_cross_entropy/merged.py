@@ -13,9 +13,7 @@ Part = tuple[Shard, int, Any, Forward]
 """A shard, its first class, the rows' largest logit in it (with aux), and what cross-entropy gave."""
 
 
-def merged(
-    xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, options: Options, aux: bool
-) -> Forward:
+def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, options: Options, aux: bool) -> Forward:
     """Loss and per-row results of the whole vocabulary."""
     lses = xp.stack([result.lse for *_, result in parts])
     lows = xp.stack([result.lse_low for *_, result in parts])
@@ -60,15 +58,13 @@ def _reduced(xp: Any, ce: Array, z: Array, divisors: Array, options: Options) ->
 
 def _predicted(xp: Any, parts: Sequence[Part], options: Options) -> Array:
     """The first class with the largest logit; the first NaN where there is one."""
-    best: Any = None
-    index: Any = None
-    for _, start, value, result in parts:
-        value = value * options.scale
-        if best is None:
-            best, index = value, result.predicted
-            continue
+    _, _, first, result = parts[0]
+    best: Any = first * options.scale
+    index: Any = result.predicted
+    for _, start, logit, result in parts[1:]:
+        value = logit * options.scale
         better = (value > best) | (xp.isnan(value) & ~xp.isnan(best))
-        best, index = xp.where(better, value, best), xp.where(better, result.predicted + start, index)
+        best, index = xp.where(better, value, best), xp.where(better, start + result.predicted, index)
     return index
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-# Rows a product needs on a GPU to run at full speed, and to be worth a sweep over the fp32 sum of the weight's gradient.
+# Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
+# gradient.
 GPU_ROWS = 4096
 # Bytes of logits at a time on a CPU: enough rows for its matrix products, and few beside the batch's logits.
 CPU_BYTES = 2**26
@@ -20,10 +21,7 @@ def rows_at_once(rows: int, hidden: int, classes: int, itemsize: int, device: st
     Such a sum is kept in fp32, in 4 · hidden bytes a class.  Where the whole batch's logits take no more than a chunk
     and that sum would, they are one chunk: nothing is summed, and each product runs once.
     """
-    if device == "cpu":
-        fit = max(CPU_ROWS, CPU_BYTES // max(classes * itemsize, 1))
-    else:
-        fit = GPU_ROWS
+    fit = GPU_ROWS if device != "cpu" else max(CPU_ROWS, CPU_BYTES // max(classes * itemsize, 1))
     without_a_sum = fit + (4 * hidden) // itemsize if sums and itemsize < 4 else fit
     return rows if rows <= without_a_sum else fit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Problem(NamedTuple):
     """The implementation of cross-entropy that turns logits into loss and gradient."""
     chunk_rows: int | None
     memory: str
-    dtypes: tuple[Any, Any, Any]
+    dtypes: Sequence[Any]
     """Of the gradients of input, linear_weight and linear_bias."""
     may_ignore: bool
     """Whether rows may be there that `ignore_index` leaves out, and that must spoil no product."""

@@ -22,7 +22,7 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _cpu_empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Memory from NumPy, which asks the system for huge pages; touching fresh small pages costs as much as a product."""
+    """Memory from NumPy, which asks for huge pages: touching fresh small ones is slow."""
     return sys.modules["torch"].from_numpy(np.empty(shape, f"u{dtype.itemsize}")).view(dtype)
 
 

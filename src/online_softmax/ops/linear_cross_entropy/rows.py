@@ -115,13 +115,11 @@ def _joined(parts: list[Forward], divisors: Array | None, reduction: str) -> For
         return parts[0]
     xp = namespace(parts[0].lse)
     loss, *rows = (None if part[0] is None else list(part) for part in zip(*parts, strict=True))
-    joined = [part if part is None else xp.concat(part) for part in (rows[0], rows[1], *rows[3:6])]
-    if reduction == "none":
-        total = xp.concat(loss)
-    else:
-        total = xp.sum(xp.stack(loss), axis=0)
+    lse, lse_low, _, *aux, _ = [None if part is None else xp.concat(part) for part in rows]
+    total = xp.concat(loss) if reduction == "none" else xp.sum(xp.stack(loss), axis=0)
     if divisors is None:
         divisors = parts[0].divisors
     elif reduction == "mean":
         total = xp.where(divisors[0] == 0, xp.nan, total)
-    return Forward(total, joined[0], joined[1], divisors, *joined[2:], None)
+    z_loss, predicted, entropy = aux
+    return Forward(total, lse, lse_low, divisors, z_loss, predicted, entropy, None)

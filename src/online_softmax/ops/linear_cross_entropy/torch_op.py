@@ -58,7 +58,7 @@ def problem(ready: Prepared, impl: str) -> Problem:
     """Tensors outside autograd, in the dtype that products are made in."""
     given = ready.input, ready.linear_weight, ready.linear_bias
     x, w, b = (None if tensor is None else tensor.detach().to(ready.dtype) for tensor in given)
-    dtypes = tuple(None if tensor is None else tensor.dtype for tensor in given)
+    dtypes = [None if tensor is None else tensor.dtype for tensor in given]
     module = implementation("cross_entropy", x, impl)
     constants = ready.target, ready.weight, ready.num_items, ready.options
     x, w = products.ready(x), products.ready(w)

@@ -7,8 +7,6 @@ of the weight's gradient is one product, rounded once.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..._arrays import Array, compute_dtype, device, namespace
 from ..._dispatch import device_type
 from ..cross_entropy.gradient import incoming
@@ -40,9 +38,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
         result = module.forward(seen, shard.target, shard.weight, None, shard.options, aux=aux)
         best = xp.take_along_axis(logits, result.predicted[:, None], axis=1)[:, 0] if aux else None
         parts.append((shard, classes.start, best, result))
-    divisors = divide_by(
-        xp, target, class_weight, weight.shape[0], items, options, compute_dtype(xp, x.dtype)
-    )
+    divisors = divide_by(xp, target, class_weight, weight.shape[0], items, options, compute_dtype(xp, x.dtype))
     whole = merged(xp, parts, targets, divisors, options, aux)
     if not early or wanted is None:
         return whole
@@ -76,7 +72,7 @@ def backward(
     if grad_lse is not None:
         pull = pull + grad_lse
     ones = xp.ones((2,), dtype=compute, device=device(x))
-    of_input, of_weight, of_bias = problem.dtypes
+    of_input, of_weight, _ = problem.dtypes
     chunks, buffer = _chunks(problem)
     wide = compute if products.narrow(of_input) else of_input
     dx = products.empty(x, x.shape, wide) if wanted.input else None
@@ -115,5 +111,3 @@ def _with_dummy(buffer: Array, width: int, seen: int) -> Array:
     if seen > width:
         buffer[:, width] = float("-inf")
     return buffer[:, :seen]
-
-
