@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..._arguments import explains_dim
 from ..._arrays import Array, is_tensor, namespace
 from ..._dispatch import device_type, implementation
@@ -98,8 +100,7 @@ def linear_cross_entropy(
         from . import torch_op
 
         return _answer(torch_op.linear_cross_entropy(ready, return_aux, impl), ready, return_aux)
-    problem = _problem(ready, impl)
-    return _answer(compute.forward(problem, return_aux, None, False), ready, return_aux)
+    return _answer(_of_arrays(ready, return_aux, None, impl), ready, return_aux)
 
 
 @explains_dim
@@ -141,16 +142,16 @@ def linear_cross_entropy_with_grads(
            [-0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    arrays: tuple[Any, Any, Any, Any, Any] = (input, linear_weight, target, linear_bias, weight)
-    given: Any = (x.detach() if is_tensor(x) else x for x in arrays)
-    ready = prepare(*given, num_items, options, chunk_rows, memory)
+    arrays = (x.detach() if is_tensor(x) else x for x in (input, linear_weight, target, linear_bias, weight))
+    input, linear_weight, target, linear_bias, weight = arrays
+    ready = prepare(input, linear_weight, target, linear_bias, weight, num_items, options, chunk_rows, memory)
     wanted = Wanted(True, True, linear_bias is not None)
     if is_tensor(ready.input):
         from . import torch_op
 
         result = torch_op.with_grads(ready, return_aux, wanted, impl)
     else:
-        result = compute.forward(_problem(ready, impl), return_aux, wanted, True)
+        result = _of_arrays(ready, return_aux, wanted, impl)
     grads = result.gradient
     of_input = namespace(grads.input).reshape(grads.input, (*ready.shape, grads.input.shape[-1]))
     return _answer(result, ready, return_aux), grads._replace(input=of_input)
@@ -162,15 +163,17 @@ def check(ready: Prepared) -> None:
         check_range(ready.target, ready.linear_weight.shape[0], ready.options.ignore_index, ready.shape)
 
 
-def _problem(ready: Prepared, impl: str) -> Problem:
-    """NumPy arrays in the dtype that products are made in."""
+@np.errstate(all="ignore")
+def _of_arrays(ready: Prepared, aux: bool, wanted: Wanted | None, impl: str) -> Forward:
+    """The computation on NumPy arrays, brought to the dtype that products are made in."""
     check(ready)
     given = ready.input, ready.linear_weight, ready.linear_bias
     x, w, b = (None if array is None else array.astype(ready.dtype, copy=False) for array in given)
     dtypes = [None if array is None else array.dtype for array in given]
     module = implementation("cross_entropy", x, impl)
     constants = ready.target, ready.weight, ready.num_items, ready.options
-    return Problem(x, w, b, *constants, module, ready.chunk_rows, ready.memory, dtypes, True)
+    problem = Problem(x, w, b, *constants, module, ready.chunk_rows, ready.memory, dtypes, True)
+    return compute.forward(problem, aux, wanted, wanted is not None)
 
 
 def _answer(result: Forward, ready: Prepared, return_aux: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._arrays import Array, is_integer, namespace
+from ..._arrays import Array, device, is_integer, namespace
 from ..._dispatch import device_type
 from .problem import Problem
 
@@ -27,13 +27,21 @@ def without_ignored_rows(problem: Problem, aux: bool) -> tuple[Problem, Array | 
     return kept, index
 
 
-def without_ignored(problem: Problem, rows: slice) -> Array:
-    """The input's rows for the weight's gradient: ignored ones zero, for there 0 · NaN would be NaN."""
+def without_ignored(problem: Problem, rows: slice, grad_lse: Array | None = None) -> Array:
+    """The input's rows for the weight's gradient: those without a gradient zero, for there 0 · NaN would be NaN."""
     x = problem.input[rows]
     if not problem.may_ignore:
         return x
-    xp = namespace(x)
-    return xp.where((problem.target[rows] == problem.options.ignore_index)[:, None], xp.zeros((), dtype=x.dtype), x)
+    return namespace(x).where(spoiling(problem, rows, grad_lse)[:, None], 0.0, x)
+
+
+def spoiling(problem: Problem, rows: slice, grad_lse: Array | None = None) -> Array:
+    """Which rows are ignored and get nothing through lse either, so that what they hold must not matter."""
+    if not problem.may_ignore:
+        xp = namespace(problem.input)
+        return xp.zeros(problem.target[rows].shape[:1], dtype=xp.bool, device=device(problem.input))
+    ignored = problem.target[rows] == problem.options.ignore_index
+    return ignored if grad_lse is None else ignored & (grad_lse[rows] == 0)
 
 
 def spread(rows: Array | None, index: Array | None, count: int) -> Any:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._arrays import Array, device
 from ..cross_entropy.options import Forward, Options
 from .shard import Shard, Targets
 
-Part = tuple[Shard, int, Any, Forward]
-"""A shard, its first class, the rows' largest logit in it (with aux), and what cross-entropy gave."""
+
+class Part(NamedTuple):
+    """What the first sweep found in one chunk of classes."""
+
+    shard: Shard
+    start: int
+    best: Any
+    """(M,) the largest logit, only with aux."""
+    result: Forward
 
 
-def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, options: Options, aux: bool) -> Forward:
+def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, aux: bool) -> Forward:
     """Loss and per-row results of the whole vocabulary."""
-    lses = xp.stack([result.lse for *_, result in parts])
-    lows = xp.stack([result.lse_low for *_, result in parts])
+    options = targets.options
+    lses = xp.stack([part.result.lse for part in parts])
+    lows = xp.stack([part.result.lse_low for part in parts])
     lse, lse_low = _merged_lse(xp, lses, lows)
-    finite = xp.isfinite(lse)
-    ce = xp.zeros_like(lse)
+    ce = xp.zeros_like(lse) if targets.own is None else targets.own.loss(lse, lse_low)
     for shard, _, _, result in parts:
         # −log p of these classes is −log p among them, and how much the whole outweighs them.
         further = shard.mass * ((lse - result.lse) + (lse_low - result.lse_low))
         term = xp.where(result.lse == -xp.inf, xp.inf, shard.share * result.loss + further)
         ce = ce + xp.where(shard.mass == 0, 0.0, term)
-    ce = xp.where(targets.ignored, 0.0, xp.where(finite & ~targets.bad, ce, xp.nan))
+    ce = xp.where(targets.ignored, 0.0, xp.where(xp.isfinite(lse) & ~targets.bad, ce, xp.nan))
     z = options.z_loss * lse * lse if options.z_loss else xp.zeros_like(lse)
     z = xp.where(targets.ignored, 0.0, z)
     loss = _reduced(xp, ce, z, divisors, options)
@@ -63,8 +70,9 @@ def _predicted(xp: Any, parts: Sequence[Part], options: Options) -> Array:
     index: Any = result.predicted
     for _, start, logit, result in parts[1:]:
         value = logit * options.scale
+        predicted: Any = result.predicted
         better = (value > best) | (xp.isnan(value) & ~xp.isnan(best))
-        best, index = xp.where(better, value, best), xp.where(better, start + result.predicted, index)
+        best, index = xp.where(better, value, best), xp.where(better, start + predicted, index)
     return index
 
 

@@ -70,7 +70,7 @@ def backward(
             None if grad_lse is None else grad_lse[rows],
             logits,
         )
-        gradients.take(rows, logits, problem.input[rows] if grad_lse is not None else without_ignored(problem, rows))
+        gradients.take(rows, logits, without_ignored(problem, rows, grad_lse))
     return gradients.finish()
 
 

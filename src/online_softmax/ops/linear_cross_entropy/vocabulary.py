@@ -14,8 +14,8 @@ from ..cross_entropy.options import Forward
 from ..cross_entropy.terms import divide_by
 from . import plan, products
 from .gradients import rounded
-from .kept import without_ignored
-from .merged import merged
+from .kept import spoiling, without_ignored
+from .merged import Part, merged
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 from .shard import Targets
 
@@ -24,26 +24,26 @@ _ALL = slice(None)
 
 def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> Forward:
     """The loss by the first sweep; with `early`, gradients for an incoming gradient of 1 by the second."""
-    x, weight, bias, target, class_weight, items, options, module, *_ = problem
-    xp = namespace(x)
+    _, weight, _, target, class_weight, items, options, module, *_ = problem
+    xp = namespace(problem.input)
+    compute = compute_dtype(xp, problem.input.dtype)
     targets = Targets(problem)
-    x = x if aux else without_ignored(problem, _ALL)
+    x = problem.input if aux else without_ignored(problem, _ALL)
     chunks, buffer = _chunks(problem)
     parts = []
     for classes in chunks:
-        width = classes.stop - classes.start
-        logits = products.logits(x, weight[classes], None if bias is None else bias[classes], buffer[:, :width])
+        logits = _logits(problem, x, classes, buffer)
+        if targets.own is not None:
+            targets.own.find(logits, classes)
         shard = targets.shard(classes)
-        seen = _with_dummy(buffer, width, shard.width)
-        result = module.forward(seen, shard.target, shard.weight, None, shard.options, aux=aux)
+        result = module.forward(logits, shard.target, shard.weight, None, shard.options, aux=aux)
         best = xp.take_along_axis(logits, result.predicted[:, None], axis=1)[:, 0] if aux else None
-        parts.append((shard, classes.start, best, result))
-    divisors = divide_by(xp, target, class_weight, weight.shape[0], items, options, compute_dtype(xp, x.dtype))
-    whole = merged(xp, parts, targets, divisors, options, aux)
+        parts.append(Part(shard, classes.start, best, result))
+    divisors = divide_by(xp, target, class_weight, weight.shape[0], items, options, compute)
+    whole = merged(xp, parts, targets, divisors, aux)
     if not early or wanted is None:
         return whole
-    shape = whole.lse.shape if options.reduction == "none" else ()
-    one = xp.ones(shape, dtype=whole.lse.dtype, device=device(x))
+    one = xp.ones(whole.lse.shape if options.reduction == "none" else (), dtype=compute, device=device(x))
     gradient = backward(problem, whole.lse, whole.lse_low, divisors, one, None, wanted)
     return whole._replace(gradient=gradient)
 
@@ -58,37 +58,37 @@ def backward(
     wanted: Wanted,
 ) -> LinearCrossEntropyGrads:
     """The second sweep: gradients for any incoming gradients of the loss and of lse."""
-    x, weight, bias, _, _, _, options, module, *_ = problem
-    xp = namespace(x)
-    compute = compute_dtype(xp, x.dtype)
+    weight, options = problem.linear_weight, problem.options
+    xp = namespace(problem.input)
+    compute = compute_dtype(xp, problem.input.dtype)
     targets = Targets(problem)
-    x = without_ignored(problem, _ALL) if grad_lse is None else x
+    x = without_ignored(problem, _ALL, grad_lse)
     class_share, z_share = incoming(xp, grad_loss, divisors)
-    class_share = xp.broadcast_to(class_share, lse.shape)
+    class_share = xp.where(targets.ignored, 0.0, class_share)
     pull = class_share * targets.mass
     if options.z_loss:
-        pull = pull + 2.0 * options.z_loss * lse * z_share
-    pull = xp.where(targets.ignored, 0.0, pull)
+        pull = xp.where(targets.ignored, 0.0, pull + 2.0 * options.z_loss * lse * z_share)
+    pull = xp.where(targets.bad, xp.nan, pull)
     if grad_lse is not None:
         pull = pull + grad_lse
+    # With a log-sum-exp this large every p is 0: rows that count for nothing stay 0, whatever they hold.
+    lse = xp.where(spoiling(problem, _ALL, grad_lse), xp.finfo(compute).max, lse)
     ones = xp.ones((2,), dtype=compute, device=device(x))
-    of_input, of_weight, _ = problem.dtypes
     chunks, buffer = _chunks(problem)
-    wide = compute if products.narrow(of_input) else of_input
-    dx = products.empty(x, x.shape, wide) if wanted.input else None
+    of_input, of_weight, _ = problem.dtypes
+    dx = products.empty(x, x.shape, compute if products.narrow(of_input) else of_input) if wanted.input else None
     dw = products.empty(x, weight.shape, of_weight) if wanted.linear_weight else None
     db = []
     for classes in chunks:
-        width = classes.stop - classes.start
-        products.logits(x, weight[classes], None if bias is None else bias[classes], buffer[:, :width])
+        gradient = _logits(problem, x, classes, buffer)
         shard = targets.shard(classes)
-        seen = _with_dummy(buffer, width, shard.width)
-        # The kernel adds p times the mass of its own classes; what pulls towards the others comes in by way of lse.
-        share = class_share * shard.share
-        elsewhere = xp.where(targets.ignored, pull, pull - class_share * shard.mass)
-        given = shard.target, shard.weight, lse, lse_low, ones, shard.options, share, elsewhere
-        module.backward(seen, *given, seen)
-        gradient = buffer[:, :width]
+        if targets.own is not None:
+            targets.own.find(gradient, classes)
+        # The kernel adds p times the mass that it is shown; what pulls towards all other mass comes in by way of lse.
+        given = shard.target, shard.weight, lse, lse_low, ones, shard.options
+        problem.module.backward(gradient, *given, class_share * shard.share, pull - class_share * shard.mass, gradient)
+        if targets.own is not None:
+            targets.own.write(gradient, classes, lse, lse_low, pull, class_share)
         if dx is not None:
             products.add(gradient, weight[classes], dx, fresh=classes.start == 0)
         if dw is not None:
@@ -99,15 +99,15 @@ def backward(
 
 
 def _chunks(problem: Problem) -> tuple[list[slice], Array]:
-    """Slices of classes, and memory for the logits of any, with one column more."""
+    """Slices of classes, and memory for the logits of any; the first is the longest."""
     rows, classes = problem.input.shape[0], problem.linear_weight.shape[0]
-    at_once = plan.classes_at_once(rows, problem.input.dtype.itemsize, device_type(problem.input))
-    chunks = list(plan.even(classes, at_once, 1 if device_type(problem.input) == "cpu" else 64))
-    return chunks, products.buffer(problem.input, rows, chunks[0].stop + 1)
+    where = device_type(problem.input)
+    at_once = plan.classes_at_once(rows, problem.input.dtype.itemsize, where)
+    chunks = list(plan.even(classes, at_once, 1 if where == "cpu" else 64))
+    return chunks, products.buffer(problem.input, rows, chunks[0].stop)
 
 
-def _with_dummy(buffer: Array, width: int, seen: int) -> Array:
-    """The chunk's logits, and the column of −inf after them where targets of other chunks point."""
-    if seen > width:
-        buffer[:, width] = float("-inf")
-    return buffer[:, :seen]
+def _logits(problem: Problem, x: Array, classes: slice, buffer: Array) -> Array:
+    bias = None if problem.linear_bias is None else problem.linear_bias[classes]
+    out = buffer[:, : classes.stop - classes.start]
+    return products.logits(x, problem.linear_weight[classes], bias, out)
