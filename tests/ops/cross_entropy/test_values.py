@@ -25,10 +25,18 @@ def test_class_indices_of_every_integer_type(dtype, reduction, kind, impl):
 
 
 @REDUCTIONS
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_class_probabilities_of_every_floating_type(dtype, reduction, kind, impl):
-    x, p = logits(kind=kind), probabilities(kind=kind, dtype=dtype)
-    close(osm.cross_entropy(x, p, reduction=reduction, impl=impl), truth(x, p, reduction=reduction), 16)
+@pytest.mark.parametrize("of_target", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("of_logits", ["float16", "bfloat16", "float32", "float64"])
+def test_class_probabilities_of_every_floating_type_for_logits_of_every_other(of_logits, of_target, reduction, impl):
+    x, p = logits(dtype=of_logits), probabilities(dtype=of_target)
+    loss = osm.cross_entropy(x, p, reduction=reduction, impl=impl)
+    close(loss, truth(x, p, reduction=reduction), 16)
+    n, atol = {"float64": (32, 1e-15), "float32": (32, 1e-6)}.get(of_logits, (0.52, 1e-6))
+    close(grad_of(x, p, reduction=reduction, impl=impl), true_gradient(x, p, reduction=reduction), n, atol)
+    if "bfloat16" not in (of_logits, of_target):
+        plain, gradient = osm.cross_entropy_with_grad(x.numpy(), p.numpy(), reduction=reduction, impl=impl)
+        close(plain, loss, 4)
+        close(gradient, true_gradient(x, p, reduction=reduction), n, atol)
 
 
 @REDUCTIONS

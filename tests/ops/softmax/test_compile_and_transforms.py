@@ -5,9 +5,11 @@ import torch
 from tests.arrays import random
 from tests.ops.softmax.common import FUNCTIONS, NAMES
 from tests.tolerances import close
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import online_softmax as osm
+import online_softmax.nn
 
 
 def tensor(shape=(4, 6), **options):
@@ -44,7 +46,7 @@ def test_traces_into_one_graph_with_values_and_gradients_of_eager_mode(call):
 
 def test_dynamic_shapes_compile_once():
     torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(lambda x: osm.log_softmax(x), fullgraph=True, backend=counter, dynamic=True)
     for rows, width in ((3, 5), (4, 7), (8, 6)):
         x = tensor((rows, width))
@@ -119,8 +121,6 @@ def test_parameters_are_ordinary_tensors():
 def test_deepcopied_and_pickled_modules_still_run():
     import copy
     import pickle
-
-    import online_softmax.nn
 
     module = online_softmax.nn.Softmax(-1)
     for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):

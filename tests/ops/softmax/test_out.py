@@ -88,6 +88,14 @@ def test_out_takes_the_result_of_a_list_and_of_swapped_bytes(impl):
     assert out.tolist() == [0.5, 0.5]
 
 
+@WRITERS
+def test_out_may_lie_off_the_multiples_of_its_elements_size(name, impl):
+    out = np.zeros(X.size * 4 + 1, np.uint8)[1:].view(np.float32).reshape(X.shape)
+    x = make("numpy", X)
+    FUNCTIONS[name](x, out=out, impl=impl)
+    assert np.array_equal(out, FUNCTIONS[name](x, impl=impl))
+
+
 def test_out_is_counted_as_written_by_autograd():
     x, out = torch.zeros(3), torch.zeros(3)
     before = out._version

@@ -26,6 +26,7 @@ Finished<T> summarise_logits(const CrossEntropyCall& call, std::int64_t row, int
 template <class T>
 std::int64_t first_maximum(const CrossEntropyCall& call, std::int64_t row, const Finished<T>& state) {
     const std::int64_t length = call.lines.length;
+    if (length == 0) return 0;
     std::int64_t found = -1;
     Logits<T> logits(call, row);
     const bool has_nan = !(state.sum == state.sum);
@@ -43,6 +44,7 @@ template <class T>
 void count_kept(const CrossEntropyCall& call, double* divisors) {
     const T* weight = reinterpret_cast<const T*>(call.weight);
     divisors[0] = divisors[1] = 0.0;
+    if (call.lines.length == 0) return;  // without classes there is nothing to keep
     for (std::int64_t row = 0; row < call.lines.count; ++row) {
         const ClassTarget target = ClassTarget::of(call, row, weight);
         if (target.ignored) continue;

@@ -55,8 +55,8 @@ void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, const
             if (spread) {
                 const T* w = mass.block(i, count);
 #pragma omp simd
-                for (std::int64_t j = 0; j < count; ++j) {  // hot: gradient of spread-out mass
-                    g[j] = multiply_add(exponential(x[j] - lse), factor, -pull * w[j]);
+                for (std::int64_t j = 0; j < count; ++j) {
+                    g[j] = multiply_add(exponential(x[j] - lse), factor, -pull * w[j]);  // hot: gradient of a spread mass
                 }
             } else {
 #pragma omp simd

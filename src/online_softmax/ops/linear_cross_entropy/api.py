@@ -142,8 +142,9 @@ def linear_cross_entropy_with_grads(
            [-0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    arrays = (x.detach() if is_tensor(x) else x for x in (input, linear_weight, target, linear_bias, weight))
-    input, linear_weight, target, linear_bias, weight = arrays
+    input, linear_weight, target, linear_bias, weight = map(
+        _detached, (input, linear_weight, target, linear_bias, weight)
+    )
     ready = prepare(input, linear_weight, target, linear_bias, weight, num_items, options, chunk_rows, memory)
     wanted = Wanted(True, True, linear_bias is not None)
     if is_tensor(ready.input):
@@ -155,6 +156,10 @@ def linear_cross_entropy_with_grads(
     grads = result.gradient
     of_input = namespace(grads.input).reshape(grads.input, (*ready.shape, grads.input.shape[-1]))
     return _answer(result, ready, return_aux), grads._replace(input=of_input)
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if is_tensor(x) else x
 
 
 def check(ready: Prepared) -> None:

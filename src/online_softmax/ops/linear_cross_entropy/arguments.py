@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arrays import Array, as_array, as_floating, describe, dtype_name, is_floating, is_integer, is_tensor, namespace
+from ..._arrays import (
+    Array,
+    as_array,
+    describe,
+    dtype_name,
+    floating_array,
+    is_floating,
+    is_integer,
+    is_tensor,
+    namespace,
+)
 from ..cross_entropy.arguments import beside, class_weight, divisor_given
 from ..cross_entropy.options import Options
 
@@ -83,7 +93,7 @@ def _matrix_array(name: str, x: Any) -> Array:
         raise TypeError(
             f"{name} is a DTensor of {describe(x)}; gather first: pass {name}.full_tensor() or a local part"
         )
-    array = as_floating(as_array(x, name), name)
+    array = floating_array(x, name)
     if not is_tensor(array) and not isinstance(array, np.ndarray):
         raise TypeError(f"{name} is a {type(x).__name__}; wanted a NumPy array or a torch tensor")
     return array
