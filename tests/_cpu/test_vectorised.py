@@ -69,7 +69,11 @@ def test_hot_loops_are_vectorised(build):
     for report in reports:
         for loop, widths in report.items():
             found.setdefault(loop, set()).update(widths)
-    scalar = {f"{path.name}:{line} {name}" for (path, line), name in wanted.items() if WIDTH[build] not in found.get((path, line), ())}
+    scalar = {
+        f"{path.name}:{line} {name}"
+        for (path, line), name in wanted.items()
+        if WIDTH[build] not in found.get((path, line), ())
+    }
     assert not scalar
 
 
