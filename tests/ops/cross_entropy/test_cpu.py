@@ -139,8 +139,8 @@ def test_every_dtype_of_logits_and_targets(instruction_set, dtype, target_dtype)
     target = target.to(target_dtype)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     f = cpu.forward(x, target, None, None, Options(), gradient=True)
-    g = cpu.forward(x.to(wide), target.to(wide) if target_dtype.is_floating_point and target_dtype is not torch.float64 else target,
-                    None, None, Options(), gradient=True)  # fmt: skip
+    widened = target.to(wide) if target_dtype in (torch.float16, torch.bfloat16, torch.float32) else target
+    g = cpu.forward(x.to(wide), widened, None, None, Options(), gradient=True)
     assert f.loss.dtype is wide
     assert f.gradient.dtype is dtype
     if not (target_dtype is torch.float64 and wide is torch.float32):
@@ -285,7 +285,7 @@ def test_any_strides_give_the_bits_of_contiguous_arrays(instruction_set):
             assert all(np.array_equal(a, b) for a, b in zip(f, want, strict=True))
 
 
-@pytest.mark.parametrize("rows, classes", [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
+@pytest.mark.parametrize(("rows", "classes"), [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
 @pytest.mark.parametrize("options", [Options(), Options(label_smoothing=0.1, softcap=5.0, z_loss=0.1)])
 def test_bits_are_the_same_for_any_number_of_threads(instruction_set, rows, classes, options):
     x, target = case(rows, classes, np.float32, ignored=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests import exact
 
 from online_softmax import _cpu
 from online_softmax._cpu import _native
 from online_softmax.ops.softmax import cpu
-from tests import exact
 
 INSTRUCTION_SETS = _cpu.instruction_sets()
 NUMPY = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}
@@ -63,7 +63,7 @@ def test_errors_over_a_thousand_rows_are_at_most_torchs_worst_plus_two(instructi
 
 
 @pytest.mark.parametrize(
-    "shape, axis", [((5, 1500), 0), ((5, 1500), 1), ((3, 40, 70), 1), ((2, 1100, 9), 1), ((4, 50, 3), 1)]
+    ("shape", "axis"), [((5, 1500), 0), ((5, 1500), 1), ((3, 40, 70), 1), ((2, 1100, 9), 1), ((4, 50, 3), 1)]
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_every_dtype_is_rounded_once_from_the_compute_dtype(instruction_set, dtype, shape, axis):
@@ -94,7 +94,7 @@ def test_every_pair_of_dtypes(instruction_set, given, to):
 
 
 @pytest.mark.parametrize(
-    "shape, axis", [((4, 3000), 1), ((3000, 40), 0), ((2, 1030, 5), 1), ((7, 33), 1), ((70_000, 9), 0)]
+    ("shape", "axis"), [((4, 3000), 1), ((3000, 40), 0), ((2, 1030, 5), 1), ((7, 33), 1), ((70_000, 9), 0)]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_gradients(instruction_set, dtype, shape, axis):
@@ -191,7 +191,9 @@ def test_small_terms_beside_a_dominant_one_survive(instruction_set, dtype, lengt
     assert np.allclose(cpu.log_softmax(x, 0, dtype)[length // 3], -4.248354255291589e-18, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("shape, axis", [((0, 5), 1), ((5, 0), 0), ((3, 0), 1), ((0,), 0), ((0, 5), 0), ((2, 0, 9), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0, 5), 1), ((5, 0), 0), ((3, 0), 1), ((0,), 0), ((0, 5), 0), ((2, 0, 9), 1)]
+)
 def test_no_elements(shape, axis):
     x = np.empty(shape, np.float32)
     assert cpu.softmax(x, axis, np.float32).shape == shape
@@ -259,7 +261,7 @@ def test_a_column_does_not_depend_on_how_many_there_are(instruction_set, dtype, 
 
 
 @pytest.mark.parametrize(
-    "shape, axis", [((30, 500), 1), ((500, 30), 0), ((4, 70_000), 1), ((3000, 300), 0), ((50, 6, 3), 1)]
+    ("shape", "axis"), [((30, 500), 1), ((500, 30), 0), ((4, 70_000), 1), ((3000, 300), 0), ((50, 6, 3), 1)]
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_in_place(instruction_set, dtype, shape, axis):
@@ -290,7 +292,7 @@ def test_an_array_off_its_alignment_is_copied():
 WORK = [((300, 1000), 1), ((3, 200_000), 1), ((1, 400_000), 1), ((1000, 300), 0), ((70_000, 10), 0), ((40, 300, 40), 1)]
 
 
-@pytest.mark.parametrize("shape, axis", WORK)
+@pytest.mark.parametrize(("shape", "axis"), WORK)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_bits_are_the_same_for_any_number_of_threads(instruction_set, dtype, shape, axis):
     x = rng().standard_normal(shape).astype(dtype)
