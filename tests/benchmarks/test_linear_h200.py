@@ -24,4 +24,4 @@ def test_a_tiny_run(monkeypatch, capsys):
     assert rows["product"]["products"] == 1.0
     for name in ("online-softmax", "online-softmax, least memory"):
         assert rows[name]["dw"] <= 1.1 * rows["torch"]["dw"]
-        assert rows[name]["loss"] < 1e-4
+        assert rows[name]["loss"] < 1e-3

@@ -51,8 +51,6 @@ class Targets:
             self.ignored, self.bad, index = kinds
             self.own = OwnClass(self, index)
             self.hidden = xp.full(rows, _IGNORED, dtype=xp.int64, device=self.where)
-            if self.options.label_smoothing:
-                self.hidden = xp.zeros((), dtype=self.compute, device=self.where)
         else:
             self.ignored = self.bad = xp.zeros(rows, dtype=xp.bool, device=self.where)
         mass = self._mass(slice(0, self.classes))
@@ -65,7 +63,8 @@ class Targets:
         if self.own is None:
             target = self.problem.target[:, classes]
         elif smoothing:
-            target = self.xp.broadcast_to(self.hidden, (self.ignored.shape[0], width))
+            zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
+            target = self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
         else:
             target = self.hidden
         weight = self.problem.weight
