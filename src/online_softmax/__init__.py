@@ -6,6 +6,7 @@ Importing this imports NumPy and nothing heavier; `online_softmax.nn` (which nee
 from importlib import import_module
 from typing import Any
 
+from .ops.attention import Merged, attention, merge_attention
 from .ops.cross_entropy import Aux, check_targets, cross_entropy, cross_entropy_with_grad
 from .ops.softmax import SignedLogSumExp, log_softmax, logsumexp, softmax
 from .state import State, merge
@@ -13,14 +14,17 @@ from .state import State, merge
 __version__ = "0.1.0"
 __all__ = [
     "Aux",
+    "Merged",
     "SignedLogSumExp",
     "State",
+    "attention",
     "check_targets",
     "cross_entropy",
     "cross_entropy_with_grad",
     "log_softmax",
     "logsumexp",
     "merge",
+    "merge_attention",
     "softmax",
 ]
 
