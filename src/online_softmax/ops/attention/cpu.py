@@ -5,7 +5,6 @@ The matrix products are the array library's; what lies between them, one sweep o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,15 @@ import numpy as np
 
 from ..._cpu import _native
 from ..._cpu.arrays import argument, empty, threads_for
-from . import tiles
+from . import cpu_steps, tiles
+from .cpu_steps import contiguous
 from .options import Forward, Options
 
 
 def merge(outs: Sequence[Any], lses: Sequence[Any]) -> tuple[Any, Any]:
     """(out, lse) of partial results of the same queries."""
     out, lse = empty(outs[0], outs[0].shape, outs[0].dtype), empty(lses[0], lses[0].shape, lses[0].dtype)
-    arrays = [_contiguous(each) for each in outs], [_contiguous(each) for each in lses]
+    arrays = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
     _native.merge_partials(*_arguments(*arrays), argument(out), argument(lse), threads_for(out))
     return out, lse
 
@@ -36,10 +36,10 @@ def merge_backward(
     grad_lses: Sequence[Any],
 ) -> None:
     """Writes the gradients of outs and lses to the arrays given."""
-    arrays = [_contiguous(each) for each in outs], [_contiguous(each) for each in lses]
+    arrays = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
     targets = [_target(each) for each in grad_outs], [_target(each) for each in grad_lses]
-    grad = _contiguous(grad_out)
-    along = None if grad_lse is None else _contiguous(grad_lse)
+    grad = contiguous(grad_out)
+    along = None if grad_lse is None else contiguous(grad_lse)
     _native.merge_partials_backward(
         argument(grad),
         argument(along),
@@ -57,7 +57,7 @@ def merge_backward(
 def attention(q: Any, k: Any, v: Any, mask: Any, options: Options) -> Forward:
     """softmax(scale · q kᵀ + mask) v, tile by tile."""
     with np.errstate(all="ignore"):
-        return tiles.forward(_STEPS, q, k, v, mask, options)
+        return tiles.forward(cpu_steps, q, k, v, mask, options)
 
 
 def attention_backward(
@@ -73,36 +73,7 @@ def attention_backward(
 ) -> tuple[Any, Any, Any]:
     """(dq, dk, dv), the scores recomputed tile by tile."""
     with np.errstate(all="ignore"):
-        return tiles.backward(_STEPS, grad_out, grad_lse, q, k, v, mask, result, options, grad_mask)
-
-
-def update(scores: Any, m: Any, s: Any, v: Any, first: int | None) -> tuple[Any, Any, Any, Any]:
-    """steps.update, in place."""
-    keys, queries = scores.shape[-1], scores.shape[-2]
-    arrays = argument(m), argument(s), argument(v)
-    _native.attention_update(argument(scores), keys, queries, first, *arrays, threads_for(scores))
-    return scores, m, s, v
-
-
-def gradient(
-    scores: Any, grad_weights: Any, lse: Any, lse_low: Any, delta: Any, first: int | None
-) -> tuple[Any, Any]:
-    """steps.gradient, in place."""
-    keys, queries = scores.shape[-1], scores.shape[-2]
-    arrays = [argument(_contiguous(each)) for each in (lse, lse_low, delta)]
-    _native.attention_gradient(
-        argument(scores), keys, queries, first, argument(grad_weights), *arrays, threads_for(scores)
-    )
-    return scores, grad_weights
-
-
-_STEPS = sys.modules[__name__]
-
-
-def _contiguous(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return np.require(x, requirements=["C", "A"])
-    return x.contiguous()
+        return tiles.backward(cpu_steps, grad_out, grad_lse, q, k, v, mask, result, options, grad_mask)
 
 
 def _target(x: Any) -> Any:

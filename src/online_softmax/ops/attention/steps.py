@@ -8,7 +8,7 @@ Source: Dao et al. 2022, FlashAttention, section 3.1.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._arrays import Array, device, namespace
@@ -43,6 +43,11 @@ def gradient(
     nothing = (scores == -xp.inf) | (lse == -xp.inf)[..., None] | (p < xp.finfo(p.dtype).smallest_normal)
     p = xp.where(nothing, 0.0, p)
     return p, xp.where(p == 0, 0.0, p * (grad_weights - delta[..., None]))
+
+
+def run(work: Callable[[Any], Any], jobs: list[Any], like: Array, scores: int) -> list[Any]:
+    """work(job) for each job; `scores` is how many scores they compute together, of arrays like `like`."""
+    return [work(job) for job in jobs]
 
 
 def merge_weights(xp: Any, lses: Sequence[Array]) -> list[Array]:

@@ -62,28 +62,34 @@ def forward(steps: ModuleType, q: Array, k: Array, v: Array, mask: Array | None,
     finite = all_finite(xp, v)
     shape, size = tuple(q.shape[:-1]), v.shape[-1]
     whole = [new(xp, (*shape, size), q.dtype, q), new(xp, shape, compute, q), new(xp, shape, compute, q)]
-    listed: list[list[Array]] = [[], [], []]
-    for tile in tiles(q, k, options):
+
+    def compute_tile(tile: Tile) -> tuple[Array, ...]:
         rows, scaled = scaled_queries(xp, q, tile, options, compute)
         m, s = xp.full(rows, -math.inf, **where), xp.zeros(rows, **where)
         acc = xp.zeros((*rows, size), **where)
+        scratch = Scratch(xp)
         for keys in tile.keys:
-            scores = tile_scores(xp, scaled, k, mask, tile, keys, compute)
+            scores = tile_scores(xp, scaled, k, mask, tile, keys, compute, scratch)
             first = first_visible(tile, keys, shape[-1], k.shape[-2], options)
             weights, m, s, acc = steps.update(scores, m, s, acc, first)
-            acc = add_weighted(xp, acc, weights, xp.astype(v[tile.batch, tile.heads, keys, :], compute, copy=False), finite)
+            values = xp.astype(v[tile.batch, tile.heads, keys, :], compute, copy=False)
+            acc = add_weighted(xp, acc, weights, values, finite)
         # A query that saw nothing has s = 0: its output is 0 and its log-sum-exp m itself.
         some = xp.where(s == 0, 1.0, s)
         log_s = xp.log(some)
         lse = m + log_s
         low = xp.where(xp.isfinite(lse), (m - lse) + log_s, 0.0)
         parts = xp.astype(acc / some[..., None], q.dtype, copy=False), lse, low
-        for array, part, pile in zip(whole, parts, listed, strict=True):
-            if array is None:
-                pile.append(part)
-            else:
+        for array, part in zip(whole, parts, strict=True):
+            if array is not None:
                 array[tile.batch, tile.heads, :, tile.queries] = part
-    return Forward(*(_join(xp, q, k, options, *pair) for pair in zip(whole, listed, strict=True)))
+        return () if whole[0] is not None else parts
+
+    jobs = list(tiles(q, k, options))
+    parts = steps.run(compute_tile, jobs, q, math.prod(shape) * k.shape[-2])
+    if whole[0] is not None:
+        return Forward(*whole)
+    return Forward(*(_join(xp, jobs, each) for each in zip(*parts, strict=True)))
 
 
 def backward(
@@ -104,7 +110,8 @@ def backward(
     clean = (lambda a: a) if all_finite(xp, q) and all_finite(xp, k) else (lambda a: xp.where(xp.isfinite(a), a, 0.0))
     dq = xp.zeros_like(q)
     dk, dv = xp.zeros(k.shape, dtype=compute, device=device(k)), xp.zeros(v.shape, dtype=compute, device=device(v))
-    for tile in tiles(q, k, options):
+
+    def add_tile(tile: Tile, scratch: Scratch) -> None:
         rows, scaled = scaled_queries(xp, q, tile, options, compute)
         flat = (rows[0], rows[1] * rows[2])
         here = (tile.batch, tile.heads, slice(None), tile.queries)
@@ -114,23 +121,50 @@ def backward(
             delta = delta - grad_lse[here]
         lse, low = result.lse[here], result.lse_low[here]
         grad = xp.reshape(grad, (*flat, grad.shape[-1]))
-        dq_tile: Any = 0.0
+        dq_tile = xp.zeros(scaled.shape, dtype=compute, device=device(q))
         for keys in tile.keys:
             part = (tile.batch, tile.heads, keys, slice(None))
             values, k_part = xp.astype(v[part], compute, copy=False), xp.astype(k[part], compute, copy=False)
-            scores = tile_scores(xp, scaled, k, mask, tile, keys, compute)
-            grad_weights = xp.reshape(xp.matmul(grad, xp.matrix_transpose(values)), scores.shape)
+            scores = tile_scores(xp, scaled, k, mask, tile, keys, compute, scratch)
+            grad_weights = xp.reshape(scratch.product("grad", grad, xp.matrix_transpose(values)), scores.shape)
             first = first_visible(tile, keys, q.shape[-2], k.shape[-2], options)
             p, ds = steps.gradient(scores, grad_weights, lse, low, delta, first)
             if grad_mask is not None:
                 grad_mask[(*here, keys)] += ds
             p, ds = (xp.reshape(a, (*flat, a.shape[-1])) for a in (p, ds))
-            dv[part] += xp.matmul(xp.matrix_transpose(p), grad)
-            dk[part] += xp.matmul(xp.matrix_transpose(ds), clean(scaled))
-            dq_tile = dq_tile + xp.matmul(ds, clean(k_part))
-        if tile.keys:
-            dq[here] = xp.reshape(xp.astype(dq_tile * options.scale, q.dtype), (*rows, q.shape[-1]))
+            _add_product(xp, dv[part], xp.matrix_transpose(p), grad)
+            _add_product(xp, dk[part], xp.matrix_transpose(ds), clean(scaled))
+            _add_product(xp, dq_tile, ds, clean(k_part))
+        dq[here] = xp.reshape(xp.astype(dq_tile * options.scale, q.dtype), (*rows, q.shape[-1]))
+
+    def compute_heads(jobs: list[Tile]) -> None:
+        scratch = Scratch(xp)
+        for tile in jobs:
+            add_tile(tile, scratch)
+
+    # Tiles of the same heads add to the same gradients: one after the other, in order.
+    by_heads: dict[tuple[int, int], list[Tile]] = {}
+    for tile in tiles(q, k, options):
+        by_heads.setdefault((tile.batch, tile.heads.start), []).append(tile)
+    steps.run(compute_heads, list(by_heads.values()), q, math.prod(q.shape[:-1]) * k.shape[-2])
     return dq, xp.astype(dk, k.dtype, copy=False), xp.astype(dv, v.dtype, copy=False)
+
+
+class Scratch:
+    """Memory for products that every tile makes anew: allocating it each time costs page faults."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp, self._kept = xp, {}  # type: Any, dict[str, Array]
+
+    def product(self, name: str, a: Array, b: Array) -> Array:
+        """The batched matrix product a · b; overwritten by the next one of the same name."""
+        if not is_tensor(a):
+            return self._xp.matmul(a, b)
+        shape = (*a.shape[:-1], b.shape[-1])
+        kept = self._kept.get(name)
+        if kept is None or kept.shape != shape:
+            kept = self._kept[name] = a.new_empty(shape)
+        return self._xp.bmm(a, b, out=kept)
 
 
 def scaled_queries(xp: Any, q: Array, tile: Tile, options: Options, compute: Any) -> tuple[tuple[int, ...], Array]:
@@ -142,11 +176,11 @@ def scaled_queries(xp: Any, q: Array, tile: Tile, options: Options, compute: Any
 
 
 def tile_scores(
-    xp: Any, scaled: Array, k: Array, mask: Array | None, tile: Tile, keys: slice, compute: Any
+    xp: Any, scaled: Array, k: Array, mask: Array | None, tile: Tile, keys: slice, compute: Any, scratch: Scratch
 ) -> Array:
     """The scores of a tile, −inf where the mask hides a key."""
     part = xp.astype(k[tile.batch, tile.heads, keys, :], compute, copy=False)
-    scores = xp.matmul(scaled, xp.matrix_transpose(part))
+    scores = scratch.product("scores", scaled, xp.matrix_transpose(part))
     count = tile.queries.stop - tile.queries.start
     scores = xp.reshape(scores, (scores.shape[0], scores.shape[1] // count, count, scores.shape[2]))
     if mask is None:
@@ -160,25 +194,29 @@ def tile_scores(
 
 def add_weighted(xp: Any, acc: Array, weights: Array, values: Array, finite: bool) -> Array:
     """acc + weights · values, where a weight of exactly 0 adds 0 whatever the value."""
-    shape = acc.shape
-    flat = xp.reshape(weights, (shape[0], shape[1] * shape[2], weights.shape[-1]))
+    heads, group, queries, size = acc.shape
+    flat = xp.reshape(weights, (heads, group * queries, weights.shape[-1]))
+    rows = xp.reshape(acc, (heads, group * queries, size))
     if finite:
-        return _add_product(xp, acc, flat, values)
+        return xp.reshape(_add_product(xp, rows, flat, values), acc.shape)
     odd = xp.any(~xp.isfinite(values), axis=-1)
-    acc = _add_product(xp, acc, flat, xp.where(odd[..., None], 0.0, values))
+    rows = _add_product(xp, rows, flat, xp.where(odd[..., None], 0.0, values))
     for key in range(values.shape[-2]):
         if xp.any(odd[:, key]):
-            weight = weights[..., key][..., None]
-            extra = xp.where(weight == 0, 0.0, weight * values[:, None, None, key, :])
-            acc = acc + xp.where(odd[:, None, None, None, key], extra, 0.0)
-    return acc
+            weight = flat[..., key][..., None]
+            extra = xp.where(weight == 0, 0.0, weight * values[:, key, :][:, None, :])
+            rows = rows + xp.where(odd[:, key][:, None, None], extra, 0.0)
+    return xp.reshape(rows, acc.shape)
 
 
-def _add_product(xp: Any, acc: Array, weights: Array, values: Array) -> Array:
-    if is_tensor(acc):
-        flat = acc.view(weights.shape[0], weights.shape[1], -1)
-        return flat.baddbmm_(weights, values).view(acc.shape)
-    return acc + xp.reshape(xp.matmul(weights, values), acc.shape)
+def _add_product(xp: Any, total: Array, a: Array, b: Array) -> Array:
+    """total + a · b, in total's memory where arrays can be written to."""
+    if is_tensor(total):
+        return total.baddbmm_(a, b)
+    if not is_writeable_array(total):
+        return total + xp.matmul(a, b)
+    total += xp.matmul(a, b)
+    return total
 
 
 def all_finite(xp: Any, x: Array) -> bool:
@@ -192,14 +230,11 @@ def new(xp: Any, shape: tuple[int, ...], dtype: Any, like: Array) -> Array | Non
     return out if is_writeable_array(out) else None
 
 
-def _join(xp: Any, q: Array, k: Array, options: Options, whole: Array | None, parts: list[Array]) -> Array:
-    """The whole array, or the listed parts of one put together in the order of `tiles`."""
-    if whole is not None:
-        return whole
-    pieces = iter(parts)
+def _join(xp: Any, jobs: list[Tile], parts: tuple[Array, ...]) -> Array:
+    """The parts that tiles gave, put together."""
     batches: dict[int, dict[int, list[Array]]] = {}
-    for tile in tiles(q, k, options):
-        batches.setdefault(tile.batch, {}).setdefault(tile.heads.start, []).append(next(pieces))
+    for tile, part in zip(jobs, parts, strict=True):
+        batches.setdefault(tile.batch, {}).setdefault(tile.heads.start, []).append(part)
     return xp.stack(
         [xp.concat([xp.concat(p, axis=2) for p in heads.values()], axis=0) for heads in batches.values()], axis=0
     )

@@ -106,7 +106,9 @@ def attention(ready: Prepared, impl: str) -> tuple[Tensor, Tensor]:
     q, k, v, mask, options, _ = ready
     kind = q.device.type
     if torch.is_autocast_enabled(kind) and q.dtype != torch.float64:
-        q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
+        cast = torch.get_autocast_dtype(kind)
+        with torch.autocast(kind, enabled=False):
+            return attention(ready._replace(q=q.to(cast), k=k.to(cast), v=v.to(cast)), impl)
     if not is_plain(q, k, v, mask):
         return torch_operator.call_attention(q, k, v, mask, options, impl)
     if records(q, k, v, mask):
