@@ -1,6 +1,6 @@
 """Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
 
-Importing this imports NumPy and nothing heavier; `online_softmax.nn` (which needs torch) is imported on first use.
+Importing this imports NumPy and nothing heavier; `online_softmax.nn` and `online_softmax.distributed` (which need torch) on first use.
 """
 
 from importlib import import_module
@@ -28,7 +28,7 @@ __all__ = [
     "softmax",
 ]
 
-_ON_FIRST_USE = ("nn", "special")
+_ON_FIRST_USE = ("distributed", "nn", "special")
 
 
 def __getattr__(name: str) -> Any:
