@@ -20,10 +20,10 @@ def explains_dim(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for torchs, ours in (("dim", "axis"), ("keepdim", "keepdims")):
-            if torchs in kwargs:
-                where = f"online_softmax.nn.functional.{function.__name__} takes torch's own arguments"
-                raise TypeError(f"{function.__name__}() has no argument {torchs!r}: use {ours}= ({where})")
+        if "dim" in kwargs or "keepdim" in kwargs:
+            torchs, ours = ("dim", "axis") if "dim" in kwargs else ("keepdim", "keepdims")
+            where = f"online_softmax.nn.functional.{function.__name__} takes torch's own arguments"
+            raise TypeError(f"{function.__name__}() has no argument {torchs!r}: use {ours}= ({where})")
         return function(*args, **kwargs)
 
     return checked
@@ -31,6 +31,8 @@ def explains_dim(function: Callable[P, R]) -> Callable[P, R]:
 
 def normalise_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """axis=, an int, a tuple of ints or None for all, as a tuple of distinct numbers from 0; a 0-d array has axis 0."""
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     room = max(ndim, 1)
     if axis is None:
         return tuple(range(room))
@@ -102,10 +104,22 @@ def check_out(out: Any, x: Array, dtype: Any) -> None:
     strides = _byte_strides(out)
     if strides is None:
         return
-    if any(step == 0 and length > 1 for step, length in zip(strides, out.shape, strict=True)):
+    if shares_memory_with_itself(out.shape, strides, out.itemsize):
         raise ValueError(f"out has {describe(out)} and elements that share memory (strides {strides} bytes)")
     if _overlaps(x, out) and not (_start(x) == _start(out) and _byte_strides(x) == strides and x.dtype == out.dtype):
         raise ValueError("out overlaps x in memory without being x itself")
+
+
+def shares_memory_with_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether two elements lie at one address; from the smallest step up, each must pass all that came before."""
+    if 0 in shape:
+        return False
+    reach = itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(strides, shape, strict=True) if length > 1):
+        if step < reach:
+            return True
+        reach += step * (length - 1)
+    return False
 
 
 def _start(x: Array) -> int:

@@ -15,12 +15,18 @@ Array = Any
 """A NumPy array, a torch tensor, or an array of any library that has the array-API standard."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+_NUMPY_FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 
 
 def is_tensor(x: object) -> bool:
     """Whether x is a torch tensor (never imports torch)."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def detached(x: Any) -> Any:
+    """A tensor without its autograd history; anything else as it is."""
+    return x.detach() if is_tensor(x) else x
 
 
 def is_numpy_like(x: object) -> bool:
@@ -96,6 +102,13 @@ def is_floating(dtype: Any) -> bool:
 def is_integer(dtype: Any) -> bool:
     """Whether dtype is a signed or unsigned integer (not bool)."""
     return dtype_name(dtype).lstrip("u").startswith("int")
+
+
+def floating_array(x: Any, name: str) -> Array:
+    """x as a floating array of its own library in native byte order; a TypeError that names the argument otherwise."""
+    if type(x) is np.ndarray and x.dtype in _NUMPY_FLOATS:
+        return x
+    return as_floating(as_array(x, name), name)
 
 
 def default_float(xp: Any) -> Any:

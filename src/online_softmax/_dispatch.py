@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
-from ._arrays import Array, kind
+from ._arrays import Array, is_tensor, kind
 
 IMPLEMENTATIONS = ("auto", "reference", "cpu", "cuda")
 
@@ -32,12 +32,13 @@ class Availability(NamedTuple):
 
 def device_type(x: Array) -> str:
     """'cpu', 'cuda', 'mps', …: where x lives; arrays of other libraries count as 'cpu'."""
-    return x.device.type if kind(x) == "torch" else "cpu"
+    return x.device.type if is_tensor(x) else "cpu"
 
 
 def implementation(operation: str, x: Array, impl: str) -> ModuleType:
     """The module that runs `operation` on x."""
-    return _pick(operation, kind(x), device_type(x), impl)
+    array_kind = kind(x)
+    return _pick(operation, array_kind, x.device.type if array_kind == "torch" else "cpu", impl)
 
 
 @cache

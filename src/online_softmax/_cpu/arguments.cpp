@@ -7,14 +7,18 @@ namespace {
 
 namespace nb = nanobind;
 
-DType dtype_of_format(const char* format) {
-    switch (format && format[0] != '\0' && format[1] == '\0' ? format[0] : '\0') {
+DType dtype_of(const Py_buffer& buffer) {
+    const char* format = buffer.format;
+    if (format[0] == '@' || format[0] == '=' || format[0] == '^') ++format;  // NumPy marks elements off their alignment
+    switch (format[0] != '\0' && format[1] == '\0' ? format[0] : '\0') {
         case 'e': return DType::float16;
         case 'f': return DType::float32;
         case 'd': return DType::float64;
-        case 'i': return DType::int32;
-        case 'l': return sizeof(long) == 8 ? DType::int64 : DType::int32;
-        case 'q': return DType::int64;
+        case 'i':
+        case 'l':
+        case 'q':
+            if (buffer.itemsize == 4) return DType::int32;
+            if (buffer.itemsize == 8) return DType::int64;
     }
     throw nb::type_error("the CPU kernels take float16, bfloat16, float32 and float64 arrays of native byte order");
 }
@@ -61,7 +65,7 @@ void Argument::from_buffer(nb::handle object, bool writable) {
     if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
     holds_buffer_ = true;
     try {
-        array_.dtype = dtype_of_format(buffer_.format);
+        array_.dtype = dtype_of(buffer_);
     } catch (...) {
         PyBuffer_Release(&buffer_);  // the destructor does not run when a constructor throws
         throw;

@@ -6,6 +6,7 @@
 #include "arguments.h"
 #include "instruction_sets.h"
 #include "layout.h"
+#include "threads.h"
 
 namespace nb = nanobind;
 using namespace online_softmax;
@@ -137,6 +138,15 @@ bool cross_entropy_backward(nb::handle logits, nb::handle target, nb::handle wei
     return true;
 }
 
+// How the lines along an axis would be read: for tests, which must know that they reach each way.
+const char* layout(nb::handle x, nb::handle result, int axis) {
+    const Argument in(x), out(result);
+    const Array* arrays[] = {&in.array(), &out.array()};
+    Lines lines;
+    if (!make_lines(arrays, 2, axis, lines)) return "copy";
+    return lines.columns ? "columns" : rows_are_contiguous(lines) ? "rows" : "gathered rows";
+}
+
 nb::list instruction_sets() {
     nb::list names;
     for (const Kernels* const* k = available_kernels(); *k; ++k) names.append((*k)->name);
@@ -158,6 +168,8 @@ NB_MODULE(_native, m) {
           nb::arg("grad_lse").none(), nb::arg("threads"));
     bind_attention(m);
     m.def("rescale", rescale);
+    m.def("layout", layout);
+    m.def("shared_jobs", shared_jobs);
     m.def("instruction_sets", instruction_sets);
     m.def("instruction_set", [] { return kernels().name; });
     m.def("use_instruction_set", [](const char* name) { return use_kernels(name); });

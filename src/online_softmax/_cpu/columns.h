@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "convert.h"
+#include "pieces.h"
+#include "rows.h"
 #include "summary.h"
 #include "types.h"
 
@@ -13,30 +15,7 @@ namespace online_softmax {
 namespace {
 
 template <class T>
-constexpr int tile_width = 128 / sizeof(T);  // columns worked on at once: two cache lines of each row of the array
-
-// Where the columns [first, first + width) of one operand lie.
-struct Tile {
-    char* data;
-    DType dtype;
-    std::int64_t axis_stride, stride;
-
-    template <class T>
-    ONLINE_SOFTMAX_INLINE void load_row(std::int64_t i, int width, T* to) const {
-        load(dtype, data + i * axis_stride, stride, width, to);
-    }
-    template <class T>
-    ONLINE_SOFTMAX_INLINE void store_row(std::int64_t i, int width, const T* from) const {
-        store(dtype, from, width, data + i * axis_stride, stride);
-    }
-    // Rows far apart are beyond the hardware's own prefetching.
-    void prefetch_row(std::int64_t i) const {
-        __builtin_prefetch(data + i * axis_stride);
-        __builtin_prefetch(data + i * axis_stride + 64);
-    }
-};
-
-constexpr std::int64_t rows_ahead = 16;
+constexpr int tile_width = 256 / sizeof(T);  // columns worked on at once
 
 // All tiles of an operation, in the order of memory.
 template <class T>
@@ -52,14 +31,59 @@ struct Tiles {
         const std::int64_t left = columns - tile % across * tile_width<T>;
         return left < tile_width<T> ? static_cast<int>(left) : tile_width<T>;
     }
-    Tile of(int operand, std::int64_t tile) const {
-        const Operand& o = lines.operand[operand];
-        return {lines.line(o, first_line(tile)), o.dtype, o.axis_stride, o.strides[lines.dimensions - 1]};
+    // An operand seen across: the line is a row of it, and the columns are what a Reader or Writer walks.
+    Operand across_columns(int operand) const {
+        Operand o = lines.operand[operand];
+        o.axis_stride = o.strides[lines.dimensions - 1];
+        return o;
     }
 
     const Lines& lines;
     std::int64_t columns, across, count;
 };
+
+// The columns [first, first + width) of one operand.
+template <class T>
+class Tile {
+public:
+    Tile(const Tiles<T>& tiles, int operand, std::int64_t index)
+        : width(tiles.width(index)),
+          padded((width + vector_width - 1) / vector_width * vector_width),
+          operand_(tiles.lines.operand[operand]),
+          data_(tiles.lines.line(operand_, tiles.first_line(index))),
+          stride_(operand_.strides[tiles.lines.dimensions - 1]),
+          direct_(width == tile_width<T> && operand_.dtype == dtype_of<T> && stride_ == static_cast<std::int64_t>(sizeof(T))) {}
+
+    ONLINE_SOFTMAX_INLINE void load_row(std::int64_t i, T* to) const {
+        const char* from = data_ + i * operand_.axis_stride;
+        if (direct_) {
+            __builtin_memcpy(to, from, tile_width<T> * sizeof(T));
+        } else {
+            load(operand_.dtype, from, stride_, width, to);
+        }
+    }
+    // Rows far apart are beyond the hardware's own prefetching.
+    ONLINE_SOFTMAX_INLINE void prefetch_row(std::int64_t i) const {
+        const char* from = data_ + i * operand_.axis_stride;
+        for (int line = 0; line < 4; ++line) __builtin_prefetch(from + 64 * line);
+    }
+    void store_numbers(const T* from) const { store(operand_.dtype, from, width, data_, stride_); }
+    void load_numbers(T* to) const { load(operand_.dtype, data_, stride_, width, to); }
+    const char* column(int c) const { return data_ + c * stride_; }
+    const Operand& operand() const { return operand_; }
+
+    const int width;
+    const int padded;  // to whole vectors: the columns that are not there hold zeros
+
+private:
+    static constexpr int vector_width = 64 / sizeof(T);
+    const Operand& operand_;
+    char* data_;
+    std::int64_t stride_;
+    bool direct_;
+};
+
+constexpr std::int64_t rows_ahead = 16;
 
 // One number a column.
 template <class T>
@@ -69,13 +93,13 @@ struct alignas(64) Row {
 
 // sum_block of every column: add(i, row) puts what row i adds into `row`.
 template <class T, class Add>
-ONLINE_SOFTMAX_INLINE Row<T> sum_block_of_columns(std::int64_t count, Add add) {
+ONLINE_SOFTMAX_INLINE Row<T> sum_block_of_columns(std::int64_t count, int padded, Add add) {
     Row<T> lane[lanes] = {};
     for (std::int64_t i = 0; i < count; ++i) add(i, lane[i % lanes].at);
     for (int half = lanes / 2; half > 0; half /= 2) {
         for (int l = 0; l < half; ++l) {
 #pragma omp simd
-            for (int c = 0; c < tile_width<T>; ++c) lane[l].at[c] += lane[l + half].at[c];
+            for (int c = 0; c < padded; ++c) lane[l].at[c] += lane[l + half].at[c];
         }
     }
     return lane[0];
@@ -87,48 +111,50 @@ struct Summaries {
 };
 
 template <class T>
+Summaries<T> empty_summaries() {
+    Summaries<T> all;
+    for (auto& column : all.column) column = empty_summary<T>();
+    return all;
+}
+
+template <class T>
 Summaries<T> combine_columns(const Summaries<T>& a, const Summaries<T>& b) {
     Summaries<T> both;
     for (int c = 0; c < tile_width<T>; ++c) both.column[c] = combine(a.column[c], b.column[c]);
     return both;
 }
 
-// A block of a column, gathered: for the rare ones that are not summed with the others.
+// The summaries of rows [begin, end) of a tile, at most a piece.  Its blocks are copied and not read twice: rows that lie
+// a power of two apart evict each other.
 template <class T>
-void gather(const Row<T>* block, std::int64_t count, int column, T* to) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = block[i].at[column];
-}
-
-// The summaries of rows [begin, end) of a tile, at most a piece.  `block` has room for a block of the tile: two sweeps
-// over the array itself would find its rows evicted when they lie a power of two apart.
-template <class T>
-Summaries<T> summarise_columns(const Tile& tile, int width, std::int64_t begin, std::int64_t end, Row<T>* block) {
-    Summaries<T> piece;
-    for (auto& column : piece.column) column = empty_summary<T>();
-    if (width < tile_width<T>) {
-        for (std::int64_t i = 0; i < block_length; ++i) block[i] = {};  // columns that are not there
+Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int64_t end) {
+    Scratch<Row<T>> block(block_length);
+    if (tile.width < tile.padded) {
+        for (std::int64_t i = 0; i < block_length; ++i) block[i] = {};
     }
+    const int padded = tile.padded;
+    Summaries<T> piece = empty_summaries<T>();
     for (std::int64_t first = begin; first < end; first += block_length) {
         const std::int64_t count = end - first < block_length ? end - first : block_length;
         Row<T> m;
-        for (int c = 0; c < tile_width<T>; ++c) m.at[c] = piece.column[c].m;
+        for (int c = 0; c < padded; ++c) m.at[c] = piece.column[c].m;
         for (std::int64_t i = 0; i < count; ++i) {
             if (first + i + rows_ahead < end) tile.prefetch_row(first + i + rows_ahead);
             T* x = block[i].at;
-            tile.load_row(first + i, width, x);
+            tile.load_row(first + i, x);
 #pragma omp simd
-            for (int c = 0; c < tile_width<T>; ++c) m.at[c] = larger(x[c], m.at[c]);  // hot: maximum of columns
+            for (int c = 0; c < padded; ++c) m.at[c] = larger(x[c], m.at[c]);  // hot: maximum of columns
         }
-        const Row<T> sum = sum_block_of_columns<T>(count, [&](std::int64_t i, T* lane) {
+        const Row<T> sum = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
             const T* x = block[i].at;
 #pragma omp simd
-            for (int c = 0; c < tile_width<T>; ++c) lane[c] += exponential(x[c] - m.at[c]);  // hot: sum of columns
+            for (int c = 0; c < padded; ++c) lane[c] += exponential(x[c] - m.at[c]);  // hot: sum of columns
         });
-        for (int c = 0; c < width; ++c) {
+        for (int c = 0; c < tile.width; ++c) {
             double s = sum.at[c];
             if (is_infinite(m.at[c])) {
                 alignas(64) T column[block_length];
-                gather(block, count, c, column);
+                for (std::int64_t i = 0; i < count; ++i) column[i] = block[i].at[c];
                 s = sum_of_exponentials(column, count, m.at[c]);
             }
             const Summary<T> part{m.at[c], 0.0, s, first};
@@ -136,6 +162,12 @@ Summaries<T> summarise_columns(const Tile& tile, int width, std::int64_t begin, 
         }
     }
     return piece;
+}
+
+template <class T>
+Finished<T> finish_column(const Summary<T>& summary, const Tile<T>& tile, int column, std::int64_t length) {
+    Reader<T> reader(tile.operand(), tile.column(column));
+    return finish_row(summary, reader, length);
 }
 
 }  // namespace

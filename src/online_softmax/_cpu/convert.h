@@ -121,10 +121,7 @@ void load(DType dtype, const char* from, std::int64_t stride, std::int64_t count
         case DType::float16: return load_as<Half>(from, stride, count, to);
         case DType::bfloat16: return load_as<Brain>(from, stride, count, to);
         case DType::float32: return load_as<float>(from, stride, count, to);
-        case DType::float64:
-            // Computed in double only: a float kernel never meets one.
-            if constexpr (sizeof(T) == 8) load_as<double>(from, stride, count, to);
-            return;
+        case DType::float64: return load_as<double>(from, stride, count, to);  // to float: given probabilities only
         default: return;
     }
 }
@@ -135,7 +132,7 @@ void store(DType dtype, const T* from, std::int64_t count, char* to, std::int64_
         case DType::float16: return store_as<T, Half>(from, count, to, stride);
         case DType::bfloat16: return store_as<T, Brain>(from, count, to, stride);
         case DType::float32: return store_as<T, float>(from, count, to, stride);
-        case DType::float64:
+        case DType::float64:  // what is computed in float is never stored in double
             if constexpr (sizeof(T) == 8) store_as<T, double>(from, count, to, stride);
             return;
         default: return;

@@ -42,6 +42,15 @@ bool contiguous_along(const Lines& lines, int dimension) {
     return true;
 }
 
+void require(bool same) {
+    if (!same) throw std::invalid_argument("the arrays of an operation must have the same shape");
+}
+
+// Below this, vectors across columns would be mostly empty, and reading each line on its own is faster.
+constexpr std::int64_t fewest_columns = 8;
+
+}  // namespace
+
 bool rows_are_contiguous(const Lines& lines) {
     for (int i = 0; i < lines.operands; ++i) {
         const Operand& o = lines.operand[i];
@@ -49,11 +58,6 @@ bool rows_are_contiguous(const Lines& lines) {
     }
     return true;
 }
-
-// Below this, vectors across columns would be mostly empty, and reading each line on its own is faster.
-constexpr std::int64_t fewest_columns = 8;
-
-}  // namespace
 
 bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines) {
     const Array& first = *arrays[0];
@@ -65,8 +69,7 @@ bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines
     for (int i = 0; i < operands; ++i) {
         if (!aligned(*arrays[i])) return false;
         const bool has_axis = arrays[i]->dimensions == first.dimensions;
-        if (!has_axis && arrays[i]->dimensions != first.dimensions - 1) throw std::invalid_argument("arrays of an operation must have the same shape");
-        if (has_axis && arrays[i]->shape[axis] != lines.length) throw std::invalid_argument("arrays of an operation must have the same shape");
+        require(has_axis ? arrays[i]->shape[axis] == lines.length : arrays[i]->dimensions == first.dimensions - 1);
         lines.operand[i].data = arrays[i]->data;
         lines.operand[i].dtype = arrays[i]->dtype;
         lines.operand[i].axis_stride = has_axis ? arrays[i]->strides[axis] : 0;
@@ -76,7 +79,7 @@ bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines
         std::int64_t strides[4] = {};
         for (int i = 0; i < operands; ++i) {
             const int own = arrays[i]->dimensions == first.dimensions || d < axis ? d : d - 1;
-            if (arrays[i]->shape[own] != first.shape[d]) throw std::invalid_argument("arrays of an operation must have the same shape");
+            require(arrays[i]->shape[own] == first.shape[d]);
             strides[i] = arrays[i]->strides[own];
         }
         append(lines, strides, first.shape[d]);

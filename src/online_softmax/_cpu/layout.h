@@ -20,4 +20,7 @@ struct Array {
 // Throws std::invalid_argument when shapes differ.
 bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines);
 
+// Whether every line lies without gaps.
+bool rows_are_contiguous(const Lines& lines);
+
 }  // namespace online_softmax

@@ -12,6 +12,8 @@
 namespace online_softmax {
 namespace {
 
+std::atomic<std::int64_t> jobs{0};
+
 class Pool {
 public:
     const pid_t process = getpid();
@@ -27,6 +29,7 @@ public:
             failure_ = nullptr;
             wanted_ = threads - 1 < started_ ? threads - 1 : started_;
             ++job_;
+            jobs.fetch_add(1, std::memory_order_relaxed);
         }
         wake_.notify_all();
         work();
@@ -102,6 +105,10 @@ Pool& pool() {
 }
 
 }  // namespace
+
+std::int64_t shared_jobs() {
+    return jobs.load(std::memory_order_relaxed);
+}
 
 void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context) {
     pool().run(count, chunk, threads, task, context);

@@ -11,6 +11,9 @@ using Task = void (*)(void* context, std::int64_t begin, std::int64_t end);
 // taken as threads come free.  A caller that finds the pool in use, by another thread or around it, works alone.
 void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context);
 
+// How many times the pool has been put to work in this process.
+std::int64_t shared_jobs();
+
 namespace {
 
 template <class Body>

@@ -19,7 +19,7 @@ class Softmax(torch.nn.Softmax):
 
     def forward(self, input: Tensor) -> Tensor:
         """Probabilities; the sum along dim is 1."""
-        return functional.softmax(input, self.dim, _stacklevel=5)
+        return functional.softmax(input, self.dim, _stacklevel=6)
 
 
 class LogSoftmax(torch.nn.LogSoftmax):
@@ -27,7 +27,7 @@ class LogSoftmax(torch.nn.LogSoftmax):
 
     def forward(self, input: Tensor) -> Tensor:
         """Log-probabilities, in nats."""
-        return functional.log_softmax(input, self.dim, _stacklevel=5)
+        return functional.log_softmax(input, self.dim, _stacklevel=6)
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):

@@ -51,14 +51,14 @@ def autocast_to_float32(x: Tensor) -> bool:
 
 
 def as_floating(x: Tensor, name: str) -> Tensor:
-    """x itself if it is floating, else in torch's default dtype; complex is refused."""
+    """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
     if x.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
         spelled = str(x.dtype).removeprefix("torch.")
         raise TypeError(f"{name} has dtype {spelled}; wanted float16, bfloat16, float32, float64, integers or bool")
-    if x.layout != torch.strided:
-        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
     return x.to(torch.get_default_dtype())
 
 

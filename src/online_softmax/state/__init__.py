@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import Array, as_array, as_floating, compute_dtype, describe, device, dtype_name, namespace
+from .._arrays import Array, as_array, compute_dtype, describe, device, dtype_name, floating_array, namespace
 
 __all__ = ["State", "merge"]
 
@@ -44,8 +44,8 @@ class State:
     --------
     >>> import numpy as np, online_softmax as osm
     >>> left, right = osm.State.of(np.array([1.0, 2.0])), osm.State.of(np.array([3.0]))
-    >>> float(osm.merge(left, right).logsumexp())
-    3.40760596444438
+    >>> round(float(osm.merge(left, right).logsumexp()), 6)
+    3.407606
     """
 
     m: Array
@@ -73,7 +73,7 @@ class State:
         TypeError
             If x is complex or not numeric.
         """
-        x = as_floating(as_array(x, "x"), "x")
+        x = floating_array(x, "x")
         if x.ndim == 0:
             raise ValueError("x has no axis to summarise: shape ()")
         xp = namespace(x)
@@ -84,7 +84,7 @@ class State:
         e = exp_against(xp, rows, m[..., None])
         if values is None:
             return cls(m, xp.sum(e, axis=-1, dtype=e.dtype))
-        values = xp.astype(as_floating(as_array(values, "values"), "values"), e.dtype, copy=False)
+        values = xp.astype(floating_array(values, "values"), e.dtype, copy=False)
         if tuple(values.shape[:-1]) != tuple(rows.shape):
             raise ValueError(f"values has {describe(values)}; wanted {(*rows.shape, 'd')} for x of {describe(x)}")
         # A class of weight exactly 0 takes no part, even where its values are not finite.
@@ -126,7 +126,7 @@ class State:
 
         Same shape as x, in the state's dtype; NaN for rows that hold NaN or +inf or nothing but −inf.
         """
-        x = as_floating(as_array(x, "x"), "x")
+        x = floating_array(x, "x")
         xp = namespace(x, self.m)
         m, s = xp.expand_dims(self.m, axis=axis), xp.expand_dims(self.s, axis=axis)
         infinite = xp.isinf(m)
@@ -178,9 +178,9 @@ def merge(*states: State) -> State:
     s = functools.reduce(xp.add, (state.s * scale for state, scale in zip(states, scales, strict=True)))
     if states[0].v is None:
         return State(m, s)
-    # A part that weighs exactly nothing takes no part, even if its v holds NaN or inf.
+    # A part that weighs exactly nothing takes no part, even if its v holds NaN or inf; a NaN in s weighs NaN.
     parts = [
-        xp.where((scale == 0)[..., None], 0.0, state.v * scale[..., None])
+        xp.where(((scale == 0) & ~xp.isnan(state.s))[..., None], 0.0, state.v * scale[..., None])
         for state, scale in zip(states, scales, strict=True)
     ]
     return State(m, s, functools.reduce(xp.add, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import explains_dim
-from ..._arrays import Array, as_array, is_integer, is_tensor, namespace
+from ..._arrays import Array, as_array, detached, is_integer, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from .arguments import Prepared, check_range, make_options, prepare
 from .options import Aux, Forward
@@ -79,12 +79,13 @@ def cross_entropy(
     Examples
     --------
     >>> import numpy as np, online_softmax as osm
-    >>> float(osm.cross_entropy(np.array([[2.0, 0.0, 0.0]]), np.array([0])))
-    0.2395447662218847
+    >>> round(float(osm.cross_entropy(np.array([[2.0, 0.0, 0.0]]), np.array([0]))), 6)
+    0.239545
 
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.CrossEntropyLoss for the options.
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    _refuse_transforms(input)
     ready = prepare(input, target, weight, num_items, options)
     if is_tensor(ready.logits):
         from . import torch_op
@@ -131,11 +132,8 @@ def cross_entropy_with_grad(
     array([[ 0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    if is_tensor(input):
-        input = input.detach()
-        target = target.detach() if is_tensor(target) else target
-        weight = None if weight is None else weight.detach()
-    ready = prepare(input, target, weight, num_items, options)
+    _refuse_transforms(input)
+    ready = prepare(detached(input), detached(target), detached(weight), num_items, options)
     if device_type(ready.logits) == "cpu":
         check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
     module = implementation("cross_entropy", ready.logits, impl)
@@ -150,6 +148,14 @@ def cross_entropy_with_grad(
             logits, target, weight, result.lse, result.lse_low, result.divisors, options, ones, None
         )
     return _answer(result, ready, return_aux), ready.to_input(gradient)
+
+
+def _refuse_transforms(input: Any) -> None:
+    """vmap, grad, jvp of a tensor get their error before anything is reshaped."""
+    if is_tensor(input):
+        from .._torch import refuse_transforms
+
+        refuse_transforms()
 
 
 def _answer(result: Forward, ready: Prepared, return_aux: bool) -> Any:

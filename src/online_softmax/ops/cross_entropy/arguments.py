@@ -16,11 +16,11 @@ import numpy as np
 from ..._arrays import (
     Array,
     as_array,
-    as_floating,
     compute_dtype,
     describe,
     device,
     dtype_name,
+    floating_array,
     is_floating,
     is_integer,
     is_tensor,
@@ -72,14 +72,14 @@ def _number(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}; wanted a number") from None
-    if not math.isfinite(number):
+    if not -math.inf < number < math.inf:  # a comparison, which torch.compile can guard on
         raise ValueError(f"{name} is {number}; wanted a finite number")
     return number
 
 
 def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """Logits, targets and weights in the form of this module, whatever form torch's cross_entropy accepts."""
-    input = as_floating(as_array(input, "input"), "input")
+    input = floating_array(input, "input")
     xp = namespace(input)
     if input.ndim == 0:
         raise ValueError(f"input has {describe(input)}; wanted (C,), (N, C) or (N, C, d1, …)")
@@ -134,12 +134,14 @@ def _beside(name: str, array: Array, input: Array) -> Array:
 def _class_weight(weight: Any, input: Array, classes: int) -> Array | None:
     if weight is None:
         return None
-    weight = _beside("weight", as_floating(as_array(weight, "weight"), "weight"), input)
+    weight = _beside("weight", floating_array(weight, "weight"), input)
     if tuple(weight.shape) != (classes,):
         raise ValueError(f"weight has {describe(weight)}; wanted shape ({classes},), one number a class")
     xp = namespace(input)
     weight = xp.astype(weight, compute_dtype(xp, input.dtype), copy=False)
-    return weight.contiguous() if is_tensor(weight) else weight
+    if is_tensor(weight):
+        return weight.contiguous()
+    return np.ascontiguousarray(weight) if isinstance(weight, np.ndarray) else weight
 
 
 def _items(num_items: Any, input: Array, options: Options) -> Any:

@@ -26,6 +26,7 @@ Finished<T> summarise_logits(const CrossEntropyCall& call, std::int64_t row, int
 template <class T>
 std::int64_t first_maximum(const CrossEntropyCall& call, std::int64_t row, const Finished<T>& state) {
     const std::int64_t length = call.lines.length;
+    if (length == 0) return 0;
     std::int64_t found = -1;
     Logits<T> logits(call, row);
     const bool has_nan = !(state.sum == state.sum);
@@ -43,21 +44,13 @@ template <class T>
 void count_kept(const CrossEntropyCall& call, double* divisors) {
     const T* weight = reinterpret_cast<const T*>(call.weight);
     divisors[0] = divisors[1] = 0.0;
+    if (call.lines.length == 0) return;  // without classes there is nothing to keep
     for (std::int64_t row = 0; row < call.lines.count; ++row) {
         const ClassTarget target = ClassTarget::of(call, row, weight);
         if (target.ignored) continue;
         divisors[0] += target.weight;
         divisors[1] += 1.0;
     }
-}
-
-// The incoming gradient over a divisor of "mean"; nothing where there was nothing to divide by.
-inline double share(double grad, double divisor) {
-    return divisor == 0.0 ? 0.0 : grad / divisor;
-}
-
-inline double slope_of_z_loss(const CrossEntropyCall& call, double lse, double grad) {
-    return call.options.z_loss == 0.0 ? 0.0 : 2.0 * call.options.z_loss * lse * grad;
 }
 
 struct RowLoss {
@@ -69,8 +62,9 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
     const Finished<T> state = summarise_logits<T>(call, row, threads);
     const T lse = state.logsumexp();
+    const T low = state.logsumexp_low();
     reinterpret_cast<T*>(out.lse)[row] = lse;
-    reinterpret_cast<T*>(out.lse_low)[row] = state.logsumexp_low();
+    reinterpret_cast<T*>(out.lse_low)[row] = low;
 
     Terms terms{target.weight, 0.0, 0.0};
     const bool spread = spread_out(call) && !target.ignored;
@@ -95,15 +89,7 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     }
     if (out.z_loss) reinterpret_cast<T*>(out.z_loss)[row] = static_cast<T>(loss.z_term);
 
-    if (call.has_gradient) {
-        if (target.ignored) {
-            write_zeros<T>(call, row, threads);
-        } else {
-            const double pull = share(1.0, out.divisors[0]);
-            const double slope = pull * terms.mass + slope_of_z_loss(call, lse, share(1.0, out.divisors[1]));
-            write_gradient<T>(call, row, state.m, {state.inverse(), slope, pull}, threads);
-        }
-    }
+    if (call.has_gradient) write_gradient<T>(call, row, lse, low, terms.mass, {1.0, 0.0}, out.divisors, threads);
     return loss;
 }
 
@@ -116,6 +102,7 @@ void forward(const CrossEntropyCall& call, CrossEntropyForward& out) {
     } else if (!out.has_num_items) {
         count_kept<T>(call, out.divisors);
     }
+    for (double& divisor : out.divisors) divisor = static_cast<T>(divisor);  // as backward will be given them
     Scratch<RowLoss> losses(rows);
     for_each_line(rows, call.lines.length, call.threads, [&](std::int64_t row, int share) {
         losses[row] = forward_row<T>(call, out, row, share);
@@ -143,19 +130,11 @@ double element(const Vector& vector, std::int64_t row) {
 template <class T>
 void backward_row(const CrossEntropyCall& call, const CrossEntropyBackward& in, std::int64_t row, int threads) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
-    const double grad_lse = element<T>(in.grad_lse, row);
-    const T lse = static_cast<T>(element<T>(in.lse, row));
-    double pull = 0.0, slope = grad_lse;
-    if (!target.ignored) {
-        const double grad = element<T>(in.grad_loss, row);
-        pull = share(grad, in.divisors[0]);
-        slope += pull * (spread_out(call) ? sum_mass<T>(call, row, threads) : target.weight);
-        slope += slope_of_z_loss(call, lse, share(grad, in.divisors[1]));
-    } else if (grad_lse == 0.0) {
-        return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
-    }
-    const double inverse = is_infinite(lse) ? not_a_number : std::exp(-element<T>(in.lse_low, row));
-    write_gradient<T>(call, row, lse, {inverse, slope, pull}, threads);
+    const bool spread = spread_out(call) && !target.ignored;
+    const double mass = spread ? sum_mass<T>(call, row, threads) : target.weight;
+    const T lse = static_cast<T>(element<T>(in.lse, row)), low = static_cast<T>(element<T>(in.lse_low, row));
+    const Incoming grad{element<T>(in.grad_loss, row), element<T>(in.grad_lse, row)};
+    write_gradient<T>(call, row, lse, low, mass, grad, in.divisors, threads);
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // The gradient of one row of cross-entropy.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "../../_cpu/pieces.h"
@@ -9,11 +10,8 @@
 namespace online_softmax {
 namespace {
 
-// p = exp(x - m) * inverse; the gradient is (p * slope - pull * w q') dx / dlogit.
-struct Slopes {
-    double inverse;
-    double slope;
-    double pull;
+struct Incoming {
+    double loss, lse;  // the gradients of both
 };
 
 template <class T>
@@ -30,22 +28,21 @@ void write_zeros(const CrossEntropyCall& call, std::int64_t row, int threads) {
     });
 }
 
+// Of a row: exp(x - lse) * factor - pull * (w q'), times the slope of the softcap.
 template <class T>
-void write_gradient(const CrossEntropyCall& call, std::int64_t row, T m, const Slopes& slopes, int threads) {
+void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, const ClassTarget& target, T lse, T factor, T pull,
+                           int threads) {
     const Operand& array = call.gradient();
     char* to = call.lines.line(array, row);
     const bool spread = spread_out(call), capped = call.options.softcap != 0.0;
     const T per_cap = T(1) / static_cast<T>(capped ? call.options.softcap : 1.0);
-    const T factor = static_cast<T>(slopes.inverse * slopes.slope * call.options.scale);
-    const T pull = static_cast<T>(slopes.pull * call.options.scale);
     // The class of an index: p - 1 in the compute dtype, rounded once.  Made first, since the gradient may take the
     // memory of the logits.
-    const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
     const bool one_class = target.valid && !spread && pull != T(0);
     T own = T(0);
     if (one_class) {
         const T x = *Logits<T>(call, row).block(target.index, 1);
-        own = multiply_add(exponential(x - m), factor, -pull * static_cast<T>(target.weight));
+        own = multiply_add(exponential(x - lse), factor, -pull * static_cast<T>(target.weight));
         if (capped) own *= slope_of_softcap(x, per_cap);
     }
     for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
@@ -58,12 +55,12 @@ void write_gradient(const CrossEntropyCall& call, std::int64_t row, T m, const S
             if (spread) {
                 const T* w = mass.block(i, count);
 #pragma omp simd
-                for (std::int64_t j = 0; j < count; ++j) {  // hot: gradient of spread-out mass
-                    g[j] = multiply_add(exponential(x[j] - m), factor, -pull * w[j]);
+                for (std::int64_t j = 0; j < count; ++j) {
+                    g[j] = multiply_add(exponential(x[j] - lse), factor, -pull * w[j]);  // hot: gradient of a spread mass
                 }
             } else {
 #pragma omp simd
-                for (std::int64_t j = 0; j < count; ++j) g[j] = exponential(x[j] - m) * factor;  // hot: gradient
+                for (std::int64_t j = 0; j < count; ++j) g[j] = exponential(x[j] - lse) * factor;  // hot: gradient
             }
             if (capped) {  // x is in a buffer then, whatever g overwrites
 #pragma omp simd
@@ -73,6 +70,24 @@ void write_gradient(const CrossEntropyCall& call, std::int64_t row, T m, const S
             out.finish_block(i, count);
         });
     });
+}
+
+template <class T>
+void write_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T low, double mass_sum, const Incoming& grad,
+                    const double (&divisors)[2], int threads) {
+    const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
+    if (target.ignored && grad.lse == 0.0) {
+        return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
+    }
+    // Of (p slope - pull w q') dx / dlogit; "mean" has nothing to hand on where there was nothing to divide by.
+    const double pull = target.ignored || divisors[0] == 0.0 ? 0.0 : grad.loss / divisors[0];
+    const double z_share = target.ignored || divisors[1] == 0.0 ? 0.0 : grad.loss / divisors[1];
+    const double z_slope = call.options.z_loss == 0.0 ? 0.0 : 2.0 * call.options.z_loss * lse * z_share;
+    const double slope = pull * mass_sum + z_slope + grad.lse;
+    const double inverse = is_infinite(lse) ? __builtin_nan("") : std::exp(-static_cast<double>(low));
+    const double scale = call.options.scale;
+    const T factor = static_cast<T>(inverse * slope * scale);
+    write_scaled_gradient<T>(call, row, target, lse, factor, static_cast<T>(pull * scale), threads);
 }
 
 }  // namespace

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._arguments import shares_memory_with_itself
 from ..._arrays import namespace
 from ..._dispatch import implementation
-from .._torch import is_plain, records, refuse_transforms
+from .._torch import is_plain, records
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
@@ -26,7 +27,6 @@ from .terms import capped
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
     """The loss of checked arguments, recorded by autograd where it should be; `input` is what the caller passed."""
-    refuse_transforms()
     logits, target, weight, num_items, options, *_ = ready
     plain = is_plain(logits, target, weight, num_items if isinstance(num_items, Tensor) else None)
     if inplace:
@@ -55,7 +55,7 @@ def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
     base = input._base
     if input.is_leaf or (base is not None and base.is_leaf and base.requires_grad):
         raise ValueError("inplace=True would overwrite a leaf that requires grad: pass an intermediate result")
-    if any(step == 0 and length > 1 for step, length in zip(input.stride(), input.shape, strict=True)):
+    if shares_memory_with_itself(input.shape, input.stride(), 1):
         raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
     if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
         raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import LIBRARY, define, records
+from .._torch import LIBRARY, define, once, records
 from .arguments import check_range
 from .options import Forward, Options
 
@@ -27,8 +27,8 @@ def call(
     early = records(logits) and made_in_forward(logits, options)
     items, count = (num_items, None) if isinstance(num_items, Tensor) else (None, num_items)
     outputs = torch.ops.online_softmax.cross_entropy(logits, target, weight, items, count, *options, aux, early, impl)
-    loss, lse, lse_low, divisors, z_loss, predicted, entropy, gradient = outputs
-    return Forward(loss, lse, lse_low, divisors, z_loss, predicted, entropy, gradient)
+    loss, lse, *others = outputs
+    return Forward(loss, lse, *(other.detach() for other in others))
 
 
 def _run(
@@ -117,7 +117,7 @@ _FORWARD = define(
     _run,
     _fake,
 )
-define(
+_BACKWARD = define(
     "cross_entropy_backward(Tensor logits, Tensor target, Tensor? weight, Tensor lse, Tensor lse_low, "
     f"Tensor divisors, Tensor grad_loss, Tensor? grad_lse, {_OPTIONS}, str impl) -> Tensor",
     _run_backward,
@@ -143,7 +143,8 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
         return (None,) * 14
     if grad_loss is None:
         grad_loss = torch.zeros_like(lse) if options[1] == "none" else lse.new_zeros(())
-    if early and grad_lse is None:
+    # With create_graph=True by way of the operator, which answers a second derivative with an error.
+    if early and grad_lse is None and not torch.is_grad_enabled():
         dx = (gradient * grad_loss).to(logits.dtype)
     else:
         dx = torch.ops.online_softmax.cross_entropy_backward(
@@ -156,3 +157,4 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
 
 
 torch.library.register_autograd(_FORWARD, _backward, setup_context=_setup, lib=LIBRARY)
+torch.library.register_autograd(_BACKWARD, once, lib=LIBRARY)

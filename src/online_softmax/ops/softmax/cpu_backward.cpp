@@ -15,8 +15,22 @@ void write_softmax_gradient(const T* grad, const T* y, std::int64_t count, T sum
 template <class T>
 void write_log_softmax_gradient(const T* grad, const T* y, std::int64_t count, T sum, T* dx) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) {  // hot: log_softmax backward
-        dx[i] = multiply_add(-sum, exponential_up_to_limit(y[i]), grad[i]);
+    for (std::int64_t i = 0; i < count; ++i) {
+        dx[i] = multiply_add(-sum, exponential_up_to_limit(y[i]), grad[i]);  // hot: log_softmax backward
+    }
+}
+
+template <class T>
+void write_logsumexp_gradient(const T* x, std::int64_t count, T grad, T lse, T* dx) {
+    if (grad - grad != T(0)) {  // infinite or NaN: times the exponential of -inf it would not be 0
+        for (std::int64_t i = 0; i < count; ++i) {
+            dx[i] = x[i] == -infinity<T> ? T(0) : grad * exponential_up_to_limit(x[i] - lse);
+        }
+        return;
+    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+        dx[i] = grad * exponential_up_to_limit(x[i] - lse);  // hot: logsumexp backward
     }
 }
 
@@ -91,11 +105,7 @@ void logsumexp_backward_row(const Lines& lines, std::int64_t index, int threads)
             if (is_infinite(lse)) {
                 for (std::int64_t j = 0; j < count; ++j) d[j] = a[j] == infinity<T> ? share : T(0);
             } else {
-#pragma omp simd
-                for (std::int64_t j = 0; j < count; ++j) {  // hot: logsumexp backward
-                    const T value = grad * exponential_up_to_limit(a[j] - lse);
-                    d[j] = a[j] == -infinity<T> ? T(0) : value;
-                }
+                write_logsumexp_gradient(a, count, grad, lse, d);
             }
             dx.finish_block(i, count);
         });

@@ -1,68 +1,114 @@
 // softmax, log_softmax and logsumexp, and their gradients, along any axis but the last: many columns at once.
+//
+// A tile of columns is summarised down its length.  The result is then written along whole rows of the array, since a
+// second walk down a tile would touch a new page of memory at every row; only small arrays are written tile by tile,
+// while they are in cache.
 #include "../../_cpu/columns.h"
-#include "../../_cpu/pieces.h"
 #include "cpu.h"
 
 namespace online_softmax {
 namespace {
 
-template <class T>
-Finished<T> finish_column(const Summary<T>& summary, const Tile& tile, int column, std::int64_t length) {
-    alignas(64) T block[block_length];
-    return finish(summary, length, [&] {
-        const std::int64_t left = length - summary.where;
-        const std::int64_t count = left < block_length ? left : block_length;
-        const char* from = tile.data + column * tile.stride + summary.where * tile.axis_stride;
-        load(tile.dtype, from, tile.axis_stride, count, block);
-        return block;
-    });
-}
+constexpr std::int64_t cached_bytes = 1 << 19;
 
-// Calls body(tile, threads) for every tile.
+// What writing needs of each column: softmax m and 1/s, log_softmax m and log s, the gradients one sum.
+template <class T>
+struct Numbers {
+    T *first, *second;
+};
+
 template <class T, class Body>
 void for_each_tile(const Tiles<T>& tiles, int threads, Body body) {
     for_each_line(tiles.count, tiles.lines.length, threads, body, tiles.lines.length * tile_width<T>);
 }
 
-template <class T>
-void forward_tile(const Tiles<T>& tiles, Softmax operation, std::int64_t index, int threads) {
-    const std::int64_t length = tiles.lines.length;
-    const int width = tiles.width(index);
-    const Tile in = tiles.of(0, index), out = tiles.of(1, index);
-    Summaries<T> nothing;
-    for (auto& column : nothing.column) column = empty_summary<T>();
-    const auto piece = [&](std::int64_t begin, std::int64_t end) {
-        Scratch<Row<T>> block(block_length);
-        return summarise_columns<T>(in, width, begin, end, &block[0]);
-    };
-    const Summaries<T> summaries = fold_pieces(length, threads, nothing, piece, combine_columns<T>);
+// Where row i of an operand begins, at `column`, in the part of it that starts with line `line`.
+inline char* row_of(const Lines& lines, int operand, std::int64_t line, std::int64_t i, std::int64_t column) {
+    const Operand& o = lines.operand[operand];
+    return lines.line(o, line) + i * o.axis_stride + column * o.strides[lines.dimensions - 1];
+}
 
-    Row<T> m{}, factor{};
-    for (int c = 0; c < width; ++c) {
-        const Finished<T> state = finish_column(summaries.column[c], in, c, length);
-        m.at[c] = operation == Softmax::logsumexp ? state.logsumexp() : state.m;
-        factor.at[c] = operation == Softmax::softmax ? state.inverse() : static_cast<T>(state.log);
+// Runs summarise(tile, threads, numbers of its first column), then write(part, rows [begin, end), first column,
+// how many, their numbers): tile by tile, or for whole rows once all is summarised.  A part is one index of the
+// dimensions besides rows and columns.
+template <class T, class Summarise, class Write>
+void summarise_and_write(const Tiles<T>& tiles, int operand, int threads, Summarise summarise, Write write) {
+    const Lines& lines = tiles.lines;
+    const std::int64_t length = lines.length;
+    std::int64_t stride = lines.operand[operand].axis_stride;
+    stride = stride < 0 ? -stride : stride;
+    if (length * stride <= cached_bytes) {
+        for_each_tile(tiles, threads, [&](std::int64_t index, int share) {
+            Row<T> first, second;
+            const Numbers<T> numbers{first.at, second.at};
+            summarise(index, share, numbers);
+            const std::int64_t column = index % tiles.across * tile_width<T>;
+            write(index / tiles.across, 0, length, column, tiles.width(index), numbers);
+        });
+        return;
     }
-    if (operation == Softmax::logsumexp) return out.store_row(0, width, m.at);
-    for_each_piece(length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-        Row<T> x{}, y;
-        for (std::int64_t i = begin; i < end; ++i) {
-            if (i + rows_ahead < end) in.prefetch_row(i + rows_ahead);
-            in.load_row(i, width, x.at);
-            if (operation == Softmax::softmax) {
-#pragma omp simd
-                for (int c = 0; c < tile_width<T>; ++c) {  // hot: softmax of columns
-                    y.at[c] = exponential(x.at[c] - m.at[c]) * factor.at[c];
-                }
-            } else {
-#pragma omp simd
-                for (int c = 0; c < tile_width<T>; ++c) y.at[c] = (x.at[c] - m.at[c]) - factor.at[c];
-            }
-            out.store_row(i, width, y.at);
+    Scratch<T> first(lines.count), second(lines.count);
+    for_each_tile(tiles, threads, [&](std::int64_t index, int share) {
+        const std::int64_t line = tiles.first_line(index);
+        summarise(index, share, Numbers<T>{&first[line], &second[line]});
+    });
+    const std::int64_t chunk = tiles.columns < elements_a_task ? elements_a_task / tiles.columns : 1;
+    parallel(lines.count / tiles.columns * length, chunk, threads, [&](std::int64_t begin, std::int64_t end) {
+        while (begin < end) {
+            const std::int64_t part = begin / length;
+            const std::int64_t stop = end < (part + 1) * length ? end : (part + 1) * length;
+            const std::int64_t line = part * tiles.columns;
+            const Numbers<T> numbers{&first[line], &second[line]};
+            write(part, begin - part * length, stop - part * length, 0, tiles.columns, numbers);
+            begin = stop;
         }
     });
 }
 
+template <class T>
+void forward_columns(const Lines& lines, Softmax operation, int threads) {
+    const Tiles<T> tiles(lines);
+    const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
+        const Tile<T> tile(tiles, 0, index);
+        const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end); };
+        const Summaries<T> all = fold_pieces(lines.length, share, empty_summaries<T>(), piece, combine_columns<T>);
+        for (int c = 0; c < tile.width; ++c) {
+            const Finished<T> state = finish_column(all.column[c], tile, c, lines.length);
+            numbers.first[c] = operation == Softmax::logsumexp ? state.logsumexp() : state.m;
+            numbers.second[c] = operation == Softmax::softmax ? state.inverse() : static_cast<T>(state.log);
+        }
+    };
+    if (operation == Softmax::logsumexp) {
+        for_each_tile(tiles, threads, [&](std::int64_t index, int share) {
+            Row<T> lse, log;
+            summarise(index, share, {lse.at, log.at});
+            Tile<T>(tiles, 1, index).store_numbers(lse.at);
+        });
+        return;
+    }
+    const Operand in = tiles.across_columns(0), out = tiles.across_columns(1);
+    summarise_and_write(tiles, 0, threads, summarise, [&](std::int64_t part, std::int64_t begin, std::int64_t end,
+                                                          std::int64_t column, std::int64_t width, const Numbers<T>& numbers) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            Reader<T> reader(in, row_of(lines, 0, part * tiles.columns, i, column));
+            Writer<T> writer(out, row_of(lines, 1, part * tiles.columns, i, column));
+            for_each_block(0, width, [&](std::int64_t c, std::int64_t count) {
+                const T *x = reader.block(c, count), *m = numbers.first + c, *factor = numbers.second + c;
+                T* y = writer.block(c);
+                if (operation == Softmax::softmax) {
+#pragma omp simd
+                    for (std::int64_t j = 0; j < count; ++j) y[j] = exponential(x[j] - m[j]) * factor[j];  // hot: softmax
+                } else {
+#pragma omp simd
+                    for (std::int64_t j = 0; j < count; ++j) y[j] = (x[j] - m[j]) - factor[j];  // hot: log_softmax
+                }
+                writer.finish_block(c, count);
+            });
+        }
+    });
+}
+
+// The sum of grad * y (softmax) or of grad (log_softmax) down each column, in the order of rows.
 template <class T>
 struct Sums {
     double column[tile_width<T>] = {};
@@ -76,63 +122,62 @@ Sums<T> add(const Sums<T>& a, const Sums<T>& b) {
 }
 
 template <class T>
-void backward_tile(const Tiles<T>& tiles, Softmax operation, std::int64_t index, int threads) {
-    const std::int64_t length = tiles.lines.length;
-    const int width = tiles.width(index);
-    const Tile grad = tiles.of(0, index), in = tiles.of(1, index), out = tiles.of(2, index);
-    const bool logarithmic = operation == Softmax::log_softmax;
-    const auto piece = [&](std::int64_t begin, std::int64_t end) {
-        Row<T> g{}, y{};
-        Sums<T> sums;
-        for (std::int64_t first = begin; first < end; first += block_length) {
-            const std::int64_t count = end - first < block_length ? end - first : block_length;
-            const Row<T> block = sum_block_of_columns<T>(count, [&](std::int64_t i, T* lane) {
-                grad.load_row(first + i, width, g.at);
-                if (logarithmic) {
+Sums<T> sum_columns(const Tile<T>& grad, const Tile<T>& in, Softmax operation, std::int64_t begin, std::int64_t end) {
+    Row<T> g{}, y{};
+    Sums<T> sums;
+    const int padded = grad.padded;
+    for_each_block(begin, end, [&](std::int64_t first, std::int64_t count) {
+        const Row<T> block = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
+            const bool ahead = first + i + rows_ahead < end;
+            if (ahead) grad.prefetch_row(first + i + rows_ahead);
+            grad.load_row(first + i, g.at);
+            if (operation == Softmax::log_softmax) {
 #pragma omp simd
-                    for (int c = 0; c < tile_width<T>; ++c) lane[c] += g.at[c];
-                } else {
-                    in.load_row(first + i, width, y.at);
-#pragma omp simd
-                    for (int c = 0; c < tile_width<T>; ++c) lane[c] += g.at[c] * y.at[c];
-                }
-            });
-            for (int c = 0; c < tile_width<T>; ++c) sums.column[c] += block.at[c];
-        }
-        return sums;
-    };
-    const Sums<T> sums = fold_pieces(length, threads, Sums<T>(), piece, add<T>);
-    Row<T> sum;
-    for (int c = 0; c < tile_width<T>; ++c) sum.at[c] = static_cast<T>(sums.column[c]);
-    for_each_piece(length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-        Row<T> g{}, y{}, dx;
-        for (std::int64_t i = begin; i < end; ++i) {
-            grad.load_row(i, width, g.at);
-            in.load_row(i, width, y.at);
-            if (logarithmic) {
-#pragma omp simd
-                for (int c = 0; c < tile_width<T>; ++c) {
-                    dx.at[c] = multiply_add(-sum.at[c], exponential_up_to_limit(y.at[c]), g.at[c]);
-                }
+                for (int c = 0; c < padded; ++c) lane[c] += g.at[c];
             } else {
+                if (ahead) in.prefetch_row(first + i + rows_ahead);
+                in.load_row(first + i, y.at);
 #pragma omp simd
-                for (int c = 0; c < tile_width<T>; ++c) dx.at[c] = y.at[c] * (g.at[c] - sum.at[c]);
+                for (int c = 0; c < padded; ++c) lane[c] += g.at[c] * y.at[c];
             }
-            out.store_row(i, width, dx.at);
-        }
+        });
+        for (int c = 0; c < padded; ++c) sums.column[c] += block.at[c];
     });
-}
-
-template <class T>
-void forward_columns(const Lines& lines, Softmax operation, int threads) {
-    const Tiles<T> tiles(lines);
-    for_each_tile(tiles, threads, [&](std::int64_t i, int share) { forward_tile(tiles, operation, i, share); });
+    return sums;
 }
 
 template <class T>
 void backward_columns(const Lines& lines, Softmax operation, int threads) {
     const Tiles<T> tiles(lines);
-    for_each_tile(tiles, threads, [&](std::int64_t i, int share) { backward_tile(tiles, operation, i, share); });
+    const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
+        const Tile<T> grad(tiles, 0, index), in(tiles, 1, index);
+        const auto piece = [&](std::int64_t begin, std::int64_t end) { return sum_columns(grad, in, operation, begin, end); };
+        const Sums<T> sums = fold_pieces(lines.length, share, Sums<T>(), piece, add<T>);
+        for (int c = 0; c < grad.width; ++c) numbers.first[c] = static_cast<T>(sums.column[c]);
+    };
+    const Operand grad = tiles.across_columns(0), in = tiles.across_columns(1), out = tiles.across_columns(2);
+    summarise_and_write(tiles, 1, threads, summarise, [&](std::int64_t part, std::int64_t begin, std::int64_t end,
+                                                          std::int64_t column, std::int64_t width, const Numbers<T>& numbers) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            Reader<T> grads(grad, row_of(lines, 0, part * tiles.columns, i, column));
+            Reader<T> outputs(in, row_of(lines, 1, part * tiles.columns, i, column));
+            Writer<T> writer(out, row_of(lines, 2, part * tiles.columns, i, column));
+            for_each_block(0, width, [&](std::int64_t c, std::int64_t count) {
+                const T *g = grads.block(c, count), *y = outputs.block(c, count), *sum = numbers.first + c;
+                T* dx = writer.block(c);
+                if (operation == Softmax::softmax) {
+#pragma omp simd
+                    for (std::int64_t j = 0; j < count; ++j) dx[j] = y[j] * (g[j] - sum[j]);
+                } else {
+#pragma omp simd
+                    for (std::int64_t j = 0; j < count; ++j) {
+                        dx[j] = multiply_add(-sum[j], exponential_up_to_limit(y[j]), g[j]);
+                    }
+                }
+                writer.finish_block(c, count);
+            });
+        }
+    });
 }
 
 }  // namespace

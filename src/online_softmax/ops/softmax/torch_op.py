@@ -11,7 +11,7 @@ from torch import Tensor
 from ..._arguments import check_out, check_where, merge_axes, normalise_axes
 from ..._arrays import namespace, result_dtype
 from ..._dispatch import implementation
-from .._torch import LIBRARY, as_floating, autocast_to_float32, define, is_plain, records, refuse_transforms
+from .._torch import LIBRARY, as_floating, autocast_to_float32, define, is_plain, once, records, refuse_transforms
 
 
 def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Tensor | None, impl: str) -> Tensor:
@@ -140,7 +140,7 @@ def _fake_rows_backward(
 
 
 _ROWS = define("rows(Tensor x, str name, int axis, ScalarType dtype, str impl) -> Tensor", _forward, _fake_rows)
-define(
+_ROWS_BACKWARD = define(
     "rows_backward(Tensor grad, Tensor saved, Tensor y, str name, int axis, ScalarType dtype, str impl) -> Tensor",
     _backward,
     _fake_rows_backward,
@@ -161,3 +161,4 @@ def _operator_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None
 
 
 torch.library.register_autograd(_ROWS, _operator_backward, setup_context=_operator_setup, lib=LIBRARY)
+torch.library.register_autograd(_ROWS_BACKWARD, once, lib=LIBRARY)
