@@ -11,6 +11,9 @@ from torch import Tensor
 Group = Any
 """A torch.distributed.ProcessGroup, or None for all processes."""
 
+# The name that later versions of torch give it.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 def rank_and_size(group: Group) -> tuple[int, int]:
     """This process's place in the group, and how many there are."""
@@ -32,7 +35,7 @@ def gather(part: Tensor, group: Group) -> Tensor:
     if size == 1:
         return part[None]
     whole = part.new_empty((size, *part.shape))
-    dist.all_gather_into_tensor(whole.view(size * part.shape[0], *part.shape[1:]), part, group=group)
+    _all_gather(whole.view(size * part.shape[0], *part.shape[1:]), part, group=group)
     return whole
 
 
