@@ -146,17 +146,17 @@ def case_one_collective_forward_and_none_backward(rank, size):
 def case_extra_memory_is_one_gradient(rank, size):
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    local = torch.randn(64, 500)
     largest = []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
             for each in result if isinstance(result, tuple | list) else [result]:
-                if isinstance(each, torch.Tensor):
+                if isinstance(each, torch.Tensor) and each.data_ptr() != local.data_ptr():
                     largest.append(each.untyped_storage().nbytes())
             return result
 
-    local = torch.randn(64, 500)
     target = torch.randint(500 * size, (64,))
     recorded = local.requires_grad_()
     with Watch():
@@ -297,5 +297,5 @@ def case_wrong_arguments_are_errors_on_every_process(rank, size):
         distributed.softmax(logits, 5)
     loss = distributed.cross_entropy(logits.requires_grad_(), target)
     (grad,) = torch.autograd.grad(loss, logits, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(RuntimeError, match="no second derivative"):
         grad.sum().backward()

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._arrays import describe
 from .._dispatch import implementation
+from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Aux, Options
 from .checks import check_group
@@ -116,8 +116,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str
     ) -> tuple[Tensor, ...]:
-        logits = logits.detach()
-        rows = gathered_losses(logits, terms, options, shard, aux, impl)
+        rows = gathered_losses(logits.detach(), terms, options, shard, aux, impl)
         loss = reduced(rows.ce, rows.z_loss, terms, options)
         ctx.save_for_backward(logits, *rows.whole)
         ctx.how = terms, options, shard, impl
@@ -128,12 +127,13 @@ class _CrossEntropy(torch.autograd.Function):
         return loss, rows.whole.lse, *rows[2:]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> tuple[Any, ...]:
         if grad_loss is None and grad_lse is None:
             return (None,) * 6
         logits, *whole = ctx.saved_tensors
         terms, options, shard, impl = ctx.how
+        logits = logits.detach()
         return local_gradient(logits, Whole(*whole), terms, options, shard, impl, grad_loss, grad_lse, True), *(None,) * 5
 
 

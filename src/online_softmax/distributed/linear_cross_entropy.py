@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._arrays import describe
+from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Options
 from .checks import check_group
@@ -116,7 +116,7 @@ class _Linear(torch.autograd.Function):
         return reduced(ce, z, terms, options)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, w, lse, low = ctx.saved_tensors
         terms, options, shard, chunk, impl = ctx.how

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._arrays import describe
 from .._dispatch import implementation
-from ..ops._torch import refuse_transforms
+from ..ops._torch import first_derivative_only, refuse_transforms
 from ..ops.attention.options import Forward, Options
 from .checks import check_group
 from .group import Group, rank_and_size
@@ -181,7 +180,7 @@ class _RingAttention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
         q, k, v, out, lse = ctx.saved_tensors
         ring: _Ring = ctx.ring

@@ -55,7 +55,9 @@ def merge_parts(lse: Tensor, low: Tensor) -> Whole:
     m, first = torch.where(torch.isnan(lse), -torch.inf, lse).max(0)
     infinite = torch.isinf(m)
     low = torch.where(torch.isfinite(lse), low, 0.0)
-    parts = (lse - torch.where(infinite, 0.0, m) + low).exp()
+    # Not exp of a sum: at a distance of 40 that would lose low.
+    parts = (lse - torch.where(infinite, 0.0, m)).exp()
+    parts = parts + parts * low.expm1()
     largest = torch.arange(lse.shape[0], device=lse.device)[:, None] == first
     # A NaN may be its row's only part, and then is the "largest" too: it must stay.
     parts = torch.where(largest & ~torch.isnan(lse), low.expm1(), parts)
@@ -67,4 +69,4 @@ def merge_parts(lse: Tensor, low: Tensor) -> Whole:
 def weight_of(whole: Whole, lse: Tensor, low: Tensor) -> Tensor:
     """The share exp(part − whole) of parts in their rows; NaN in a row that has no finite log-sum-exp."""
     steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
-    return ((lse - steady) + (torch.where(torch.isfinite(lse), low, 0.0) - whole.low)).exp()
+    return (lse - steady).exp() * (torch.where(torch.isfinite(lse), low, 0.0) - whole.low).exp()

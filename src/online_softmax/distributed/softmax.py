@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._dispatch import implementation
-from ..ops._torch import as_floating, refuse_transforms
+from ..ops._torch import as_floating, first_derivative_only, refuse_transforms
 from ..ops.cross_entropy.options import Options
 from ..state import State, merge
 from .group import Gather, Group, gather, rank_and_size
@@ -128,7 +127,7 @@ class _LogSumExp(torch.autograd.Function):
         return whole.lse.view(shape)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, lse, low, infinite = ctx.saved_tensors
         axis, impl = ctx.how
@@ -159,7 +158,7 @@ class _Normalised(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         (y,) = ctx.saved_tensors
         axis, name, group = ctx.how

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..._arrays import namespace
 from ..._dispatch import implementation
-from .._torch import is_plain, records, refuse_transforms
+from .._torch import first_derivative_only, is_plain, records, refuse_transforms
 from . import torch_operator
 from .arguments import Partials, Prepared
 from .options import Forward
@@ -132,7 +131,7 @@ class _Attention(torch.autograd.Function):
         return result.out, result.lse
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @first_derivative_only
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
         q, k, v, mask, *result = ctx.saved_tensors
         options, impl = ctx.how
