@@ -26,9 +26,12 @@ __device__ __forceinline__ void merge_pack(const Outs& outs, const Lses& lses, E
         }
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) {
-            if (weights[i] == Compute(0)) continue;  // takes no part, even if its out holds NaN
+            // A weight of 0 takes no part, even if its out holds NaN; selected, so that no load waits for a branch.
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) sum[k] += weights[i] * values[i][k];
+            for (int k = 0; k < kWidth; ++k) {
+                const Compute with = sum[k] + weights[i] * values[i][k];
+                sum[k] = weights[i] == Compute(0) ? sum[k] : with;
+            }
         }
     });
     const Compute scale = Compute(1) / (whole.s == Compute(0) ? Compute(1) : whole.s);
@@ -38,7 +41,7 @@ __device__ __forceinline__ void merge_pack(const Outs& outs, const Lses& lses, E
     if (pack == 0) lse[row] = whole.s == Compute(0) ? whole.m : whole.m + log(whole.s);
 }
 
-#if COUNT > 0
+#if PARTIALS > 0
 extern "C" __global__ void __launch_bounds__(256) merge_partials(Element* out, Compute* lse, int64 rows, int64 packs,
                                                                  OUT_PARAMETERS, LSE_PARAMETERS) {
     merge_pack(Listed<const Element>{{OUTS}}, Listed<const Compute>{{LSES}}, out, lse, rows, packs);

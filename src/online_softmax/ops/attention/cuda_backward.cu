@@ -1,10 +1,10 @@
-// The gradients of merging: LANES neighbouring threads take a row, reading every partial result once and writing its
+// The gradients of merging: ROW_LANES neighbouring threads take a row, reading every partial result once and writing its
 // gradient; the sum over a row that the gradient of its lse needs stays within a warp.
 #include "merge.cuh"
 
 using namespace online_softmax;
 
-constexpr int kLanes = LANES;
+constexpr int kLanes = ROW_LANES;
 
 // Arrays that all rows have one of; grad_lse may be null.
 struct Row {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void merge_row_backward(const Row& in, const Outs& ou
     });
 }
 
-#if COUNT > 0
+#if PARTIALS > 0
 extern "C" __global__ void __launch_bounds__(256)
     merge_partials_backward(const Element* grad_out, const Compute* grad_lse, const Element* out, int64 rows, int64 packs,
                             OUT_PARAMETERS, LSE_PARAMETERS, GRAD_OUT_PARAMETERS, GRAD_LSE_PARAMETERS) {

@@ -9,26 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
-from ..._cuda.rows import NAMES
+from .kernels import Shape, source
 
 _THREADS = 256
 _LISTED = 32  # partial results that travel as pointers of their own; more are stacked first
-
-
-class Shape(NamedTuple):
-    """What a kernel is compiled for."""
-
-    element: torch.dtype
-    compute: torch.dtype
-    width: int
-    chunk: int
-    wide: bool
-    count: int
-    """0: stacked."""
-    lanes: int
-    """0: the forward kernel."""
 
 
 class Array(NamedTuple):
@@ -83,30 +68,6 @@ def merge_backward(
         for wanted, filled in zip(grads, written, strict=True):
             if wanted is not None and filled is not wanted:
                 wanted.copy_(filled)
-
-
-def source(shape: Shape) -> Source:
-    """The kernel of a shape."""
-    macros = [
-        ("ELEMENT", NAMES[shape.element]),
-        ("COMPUTE", NAMES[shape.compute]),
-        ("WIDTH", str(shape.width)),
-        ("CHUNK", str(shape.chunk)),
-        ("INDEX", "uint64" if shape.wide else "uint32"),
-        ("COUNT", str(shape.count)),
-    ]
-    kinds = [("OUT", "const Element*"), ("LSE", "const Compute*")]
-    if shape.lanes:
-        macros.append(("LANES", str(shape.lanes)))
-        kinds += [("GRAD_OUT", "Element*"), ("GRAD_LSE", "Compute*")]
-    if shape.count:
-        for name, declared in kinds:
-            names = [f"{name.lower()}{i}" for i in range(shape.count)]
-            macros.append((f"{name}S", ", ".join(names)))
-            macros.append((f"{name}_PARAMETERS", ", ".join(f"{declared} {each}" for each in names)))
-    file = "cuda_backward.cu" if shape.lanes else "cuda.cu"
-    entry = "merge_partials_backward" if shape.lanes else "merge_partials"
-    return Source(f"ops/attention/{file}", entry, tuple(macros))
 
 
 @lru_cache(maxsize=4096)

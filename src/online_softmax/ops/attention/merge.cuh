@@ -3,7 +3,7 @@
 //   WIDTH    elements of a row that a thread moves at once
 //   CHUNK    partial results that are read before the first is used
 //   INDEX    uint32, or uint64 where there are more than 2^32 packs
-//   COUNT    0: partial results are stacked, `count` of them; else a list of so many, each with pointers of its own
+//   PARTIALS    0: partial results are stacked, `count` of them; else a list of so many, each with pointers of its own
 #pragma once
 #include "../../_cuda/functions.cuh"
 
@@ -13,7 +13,7 @@ using Element = ELEMENT;
 using Compute = COMPUTE;
 using Index = INDEX;
 
-constexpr int kWidth = WIDTH, kChunk = CHUNK, kCount = COUNT;
+constexpr int kWidth = WIDTH, kChunk = CHUNK, kCount = PARTIALS;
 
 // Neighbouring elements of a row, moved in one piece.
 struct alignas(kWidth * sizeof(Element)) Words {
@@ -21,9 +21,10 @@ struct alignas(kWidth * sizeof(Element)) Words {
 };
 constexpr bool kWhole = sizeof(Words) == 16;
 
-__device__ __forceinline__ void load(const Element* from, Compute (&values)[kWidth]) {
+template <class T>
+__device__ __forceinline__ void load(const T* from, Compute (&values)[kWidth]) {
     if constexpr (kWhole) {
-        Pack<Element, kWidth>::load(from).unpack(values);
+        Pack<T, kWidth>::load(from).unpack(values);
     } else {
         const Words words = *reinterpret_cast<const Words*>(from);
 #pragma unroll
@@ -31,9 +32,10 @@ __device__ __forceinline__ void load(const Element* from, Compute (&values)[kWid
     }
 }
 
-__device__ __forceinline__ void store(Element* to, const Compute (&values)[kWidth]) {
+template <class T>
+__device__ __forceinline__ void store(T* to, const Compute (&values)[kWidth]) {
     if constexpr (kWhole) {
-        Pack<Element, kWidth>::of(values).store(to);
+        Pack<T, kWidth>::of(values).store(to);
     } else {
         Words words;
 #pragma unroll
