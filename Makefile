@@ -17,12 +17,15 @@ lint: $(VENV)/ready
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
-$(VENV)/ready: pyproject.toml
+# The compiled kernels are part of the installation: it is renewed when one of their sources changes.
+SOURCES := pyproject.toml CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+
+$(VENV)/ready: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli]"
+	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli,workshop]"
 	touch $@
 
 clean:

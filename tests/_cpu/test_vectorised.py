@@ -1,8 +1,8 @@
 """Every hot loop of the kernels is vectorised, in every build.
 
-The body of a hot loop carries the comment `// hot: <what it does>`.  The compiler is asked which loops it vectorised, and with which
-width; a loop that is compiled several times (float and double, and inlined in several places) must be vectorised each
-time at least once with whole vectors.
+The body of a hot loop carries the comment `// hot: <what it does>`.  The compiler is asked which loops it vectorised,
+and how widely; a loop that is compiled several times (for float and double, and wherever it is inlined) must be
+vectorised with whole vectors at least once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ def test_hot_loops_are_vectorised(build):
     for report in reports:
         for loop, widths in report.items():
             found.setdefault(loop, set()).update(widths)
-    scalar = {f"{path.name}:{line} {name}" for (path, line), name in wanted.items() if WIDTH[build] not in found.get((path, line), ())}
+    scalar = {
+        f"{path.name}:{line} {name}"
+        for (path, line), name in wanted.items()
+        if WIDTH[build] not in found.get((path, line), ())
+    }
     assert not scalar
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from . import _native
+from . import _native as _native  # for the operations too
 
 _threads: int | None = None
 

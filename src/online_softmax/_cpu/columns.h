@@ -68,7 +68,6 @@ public:
         for (int line = 0; line < 4; ++line) __builtin_prefetch(from + 64 * line);
     }
     void store_numbers(const T* from) const { store(operand_.dtype, from, width, data_, stride_); }
-    void load_numbers(T* to) const { load(operand_.dtype, data_, stride_, width, to); }
     const char* column(int c) const { return data_ + c * stride_; }
     const Operand& operand() const { return operand_; }
 

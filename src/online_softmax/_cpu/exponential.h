@@ -109,14 +109,18 @@ ONLINE_SOFTMAX_INLINE T exponential_up_to_limit(T x) {
     return exponential(x > limit ? limit : x);
 }
 
-// tanh(x) = -e / (2 + e) for x >= 0, e = exp(-2x) - 1, which keeps every digit near 0.
+// For x >= 0 and e = exp(-2x) - 1: tanh(x) = -e / (2 + e), which keeps every digit near 0, and 1 - 2 (e + 1) / (2 + e),
+// which is as good as correctly rounded near 1, where capped logits that lie close together must stay apart.
 template <class T>
 ONLINE_SOFTMAX_INLINE T hyperbolic_tangent(T x) {
     constexpr T saturated = T(20);  // tanh rounds to 1 before
     const T size = x < T(0) ? -x : x;
     const Split<T> s = split_exponential(T(-2) * (size > saturated ? saturated : size));
     const T e = multiply_add(s.scale, s.rest, s.scale - T(1));
-    const T value = -e / (T(2) + e);
+    const bool large = size > T(0.5);
+    const T power = multiply_add(s.scale, s.rest, s.scale);
+    const T quotient = (large ? T(2) * power : -e) / (T(2) + e);
+    const T value = large ? T(1) - quotient : quotient;
     return x < T(0) ? -value : value;
 }
 

@@ -45,7 +45,7 @@ def yardsticks(device: str, operation: str) -> list[Contestant]:
     """A plain copy of the input and, where little is written, a plain maximum over the same bytes."""
 
     def copy_by_numpy(case: Case) -> list[torch.Tensor]:
-        source, out = _bits(case.x).numpy(), _bits(case.out).numpy()
+        source, out = _for_numpy(case.x), _for_numpy(case.out)
         out[...] = source
         return []
 
@@ -59,13 +59,13 @@ def yardsticks(device: str, operation: str) -> list[Contestant]:
     if operation == "logsumexp":
         found.append(Contestant("maximum", _as_it_is, lambda case: [case.x.max()]))
         if device == "cpu":
-            found.append(Contestant("maximum by NumPy", _as_it_is, lambda case: [case.x.numpy().max()]))
+            found.append(Contestant("maximum by NumPy", _as_it_is, lambda case: [_for_numpy(case.x).max()]))
     return found
 
 
-def _bits(x: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers, for NumPy has no bfloat16."""
-    return x.view(torch.int32 if x.itemsize == 4 else torch.int16)
+def _for_numpy(x: torch.Tensor) -> peers.Array:
+    """The same memory as an array: NumPy has no bfloat16, and sees integers instead."""
+    return x.numpy() if x.dtype != torch.bfloat16 else x.view(torch.int16).numpy()
 
 
 def _as_it_is(case: Case) -> Case:
@@ -139,12 +139,13 @@ class _Produced(torch.autograd.Function):
 
 
 def _loss(library: str, function: peers.Function, workload: Workload) -> Contestant:
-    """Loss and gradient, end to end as a training step runs them."""
-    overwrites = library == peers.OVERWRITES_LOGITS or workload.variant == "inplace"
+    """Loss and gradient, end to end as a training step runs them.
+
+    Everyone's logits are filled anew: Liger, and we with ``inplace=True``, leave the gradient in their place.
+    """
 
     def prepare(case: Case) -> tuple[torch.Tensor, Case, list[torch.Tensor]]:
-        if overwrites:
-            case.x.copy_(case.original)
+        case.x.copy_(case.original)
         taken: list[torch.Tensor] = []
         anchor = torch.zeros((), device=case.x.device, requires_grad=True)
         return _Produced.apply(anchor, case.x, taken), case, taken

@@ -25,7 +25,6 @@ PACKAGES = {
     "quack": "quack-kernels",
     "Apple CCE": "cut-cross-entropy",
 }
-OVERWRITES_LOGITS = "Liger"
 Function = Callable[..., Any]
 Array = np.ndarray[Any, np.dtype[Any]]
 

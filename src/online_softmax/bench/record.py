@@ -46,6 +46,7 @@ def commit() -> str:
         return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True).stdout
 
     try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # an installed copy may lie inside some other repository
         changed = git("status", "--porcelain", "--untracked-files=no", ".").strip()
         return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):

@@ -10,14 +10,13 @@ import torch
 from . import case as cases
 from . import timing
 from .case import Case
+from .compiling import Allowance
 from .contestants import Contestant, contestants, yardsticks
 from .memory import peak_extra
 from .record import Record
 from .tables import OURS
 from .workload import Workload
 
-# Libraries that compile for each shape: seconds that their first calls may take in one run altogether.
-COMPILING = {"torch.compile": 60.0, "quack": 90.0}
 COPIES_AT_MOST = 64
 
 
@@ -27,7 +26,7 @@ class Runner:
     def __init__(self, device: str, quick: bool) -> None:
         self.device = device
         self.rounds, self.seconds = (3, 0.5) if quick else (25, 2.0) if device == "cuda" else (15, 6.0)
-        self.compiling = dict.fromkeys(COMPILING, 0.0) if quick else dict(COMPILING)
+        self.compiling = Allowance(device, quick)
 
     def measure(self, workload: Workload) -> Record:
         """The workload's record: who was wrong, who could not, and the times of all others."""
@@ -57,9 +56,10 @@ class Runner:
 
     def _passes(self, contestant: Contestant, case: Case, right: Sequence[torch.Tensor], record: Record) -> bool:
         """Whether a library's answer is right; what it was goes into the record."""
-        library, left = contestant.library, self.compiling.get(contestant.library)
-        if left is not None and left <= 0:
-            record["refused"][library] = "no time left for compiling"
+        library = contestant.library
+        refusal = self.compiling.refusal(library, case.workload)
+        if refusal is not None:
+            record["refused"][library] = refusal
             return False
         start = time.perf_counter()
         try:
@@ -68,8 +68,8 @@ class Runner:
         except Exception as problem:  # other libraries refuse in every way there is; the record tells how
             record["refused"][library] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
             return False
-        if left is not None:
-            self.compiling[library] = left - (time.perf_counter() - start)
+        finally:
+            self.compiling.spend(library, time.perf_counter() - start)
         record["error"][library] = error
         if memory is not None:
             record["memory"][library] = memory
@@ -80,22 +80,19 @@ class Runner:
 
     def _first_call(self, contestant: Contestant, case: Case) -> tuple[list[torch.Tensor], int | None]:
         """Answers in memory that held NaN before, where the allocator gives that out again; and peak memory."""
+        if self.device == "cuda":
+            contestant.call(contestant.prepare(case))  # compiles and sets up; its memory is not the call's
+        prepared = contestant.prepare(case)
         poison = torch.full_like(case.x, float("nan"))
         del poison
         if self.device != "cuda":
-            return self._answers(contestant, case), None
-        contestant.call(contestant.prepare(case))  # compiles and sets up; its memory is not the call's
-        prepared = contestant.prepare(case)
+            return [torch.as_tensor(answer) for answer in contestant.call(prepared)], None
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         answers = contestant.call(prepared)
         torch.cuda.synchronize()
         return answers, torch.cuda.max_memory_allocated() - before
-
-    @staticmethod
-    def _answers(contestant: Contestant, case: Case) -> list[torch.Tensor]:
-        return [torch.as_tensor(answer) for answer in contestant.call(contestant.prepare(case))]
 
     def _copies(self, first: Case) -> list[Case]:
         """Inputs enough to go round without a cache holding any; small calls keep one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .compiling import NOT_COMPILED
 from .record import Record, fraction_of_copy, workloads
 
 OURS, OURS_NUMPY = "online-softmax", "online-softmax (NumPy)"
@@ -123,8 +124,7 @@ def _without(record: Record, library: str) -> str:
     """What stands where there is no figure."""
     if library in record["wrong"]:
         return "wrong"
-    reason = record["refused"].get(library)
-    return "fails" if reason and reason != "no time left for compiling" else "–"
+    return "fails" if record["refused"].get(library, NOT_COMPILED) != NOT_COMPILED else "–"
 
 
 def _fractions(title: str, group: list[Record]) -> Table:

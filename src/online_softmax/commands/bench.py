@@ -9,12 +9,13 @@ from typing import TextIO
 
 from .. import terminal
 from ..bench import record, tables, targets
+from ..bench.compiling import NOT_COMPILED
 from ..bench.record import Record
 from ..bench.run import Runner, cpu_memory
 from ..bench.tables import OURS, OURS_NUMPY
 from ..bench.workload import TRAFFIC, Workload, cpu_workloads, cuda_workloads
 
-QUICK_DIVISOR = 16
+QUICK_DIVISOR = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +85,10 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
     in_processes = [] if args.device == "cuda" or args.quick else losses
     with terminal.progress(f"bench {args.device}", len(work) + len(in_processes)) as advance:
         for workload in work:
-            keep(runner.measure(workload))
+            try:
+                keep(runner.measure(workload))
+            except RuntimeError as error:  # out of memory, or a failed capture: the other workloads go on
+                keep({"record": "failed", **workload._asdict(), "reason": str(error).partition("\n")[0]})
             advance(str(workload))
         for workload in in_processes:
             keep(cpu_memory(workload))
@@ -95,13 +99,21 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
 def _complain(records: list[Record]) -> int:
     """Say who was wrong or could not; 1 if that was us."""
     code = 0
+    for made in records:
+        if made["record"] == "failed":
+            terminal.note(f"not measured: {_name(made)}: {made['reason']}")
+            code = 1
     for made in record.workloads(records):
-        name = Workload(**{field: made[field] for field in Workload._fields})
+        name = _name(made)
         for library in made["wrong"]:
             terminal.note(f"{library} is wrong at {name}: error {made['error'][library]:.1e}; not timed")
         for library, reason in made["refused"].items():
-            if reason != "no time left for compiling":
+            if reason != NOT_COMPILED:
                 terminal.note(f"{library} refuses {name}: {reason}")
         if {OURS, OURS_NUMPY} & {*made["wrong"], *made["refused"]}:
             code = 1
     return code
+
+
+def _name(made: Record) -> Workload:
+    return Workload(**{field: made[field] for field in Workload._fields})

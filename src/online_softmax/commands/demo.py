@@ -19,7 +19,7 @@ LARGEST_DIFFERENCE = 1e-5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.add_argument("--steps", type=int, default=240, help="training steps (default 240)")
+    parser.add_argument("--steps", type=int, default=180, help="training steps (default 180)")
     parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIR", help="where the results go")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 

@@ -69,7 +69,9 @@ def expected(x, target, weight, num_items, o, grad_loss=1.0, grad_lse=None):
 def close(result, truth, dtype, factor=100):
     eps = float(np.finfo(dtype).eps)
     scale = max(1e-30, float(np.nanmax(np.abs(truth), initial=0.0)))
-    return np.allclose(np.asarray(result, np.float64), truth, rtol=factor * eps, atol=factor * eps * scale, equal_nan=True)
+    return np.allclose(
+        np.asarray(result, np.float64), truth, rtol=factor * eps, atol=factor * eps * scale, equal_nan=True
+    )
 
 
 OPTIONS = [
@@ -126,7 +128,9 @@ def test_every_option(instruction_set, dtype, classes, options, probabilities, w
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("target_dtype", [torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "target_dtype", [torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
 def test_every_dtype_of_logits_and_targets(instruction_set, dtype, target_dtype):
     x, target = (torch.from_numpy(a) for a in case(20, 1500, np.float32))
     x = x.to(dtype)
@@ -135,14 +139,16 @@ def test_every_dtype_of_logits_and_targets(instruction_set, dtype, target_dtype)
     target = target.to(target_dtype)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     f = cpu.forward(x, target, None, None, Options(), gradient=True)
-    g = cpu.forward(x.to(wide), target.to(wide) if target_dtype.is_floating_point and target_dtype is not torch.float64 else target,
-                    None, None, Options(), gradient=True)  # fmt: skip
+    widened = target.to(wide) if target_dtype in (torch.float16, torch.bfloat16, torch.float32) else target
+    g = cpu.forward(x.to(wide), widened, None, None, Options(), gradient=True)
     assert f.loss.dtype is wide
     assert f.gradient.dtype is dtype
     if not (target_dtype is torch.float64 and wide is torch.float32):
         assert torch.equal(f.loss, g.loss)
         assert torch.equal(f.gradient, g.gradient.to(dtype))
-    reference = torch.nn.functional.cross_entropy(x.double(), target.long() if not target.is_floating_point() else target.double())
+    reference = torch.nn.functional.cross_entropy(
+        x.double(), target.long() if not target.is_floating_point() else target.double()
+    )
     assert torch.allclose(f.loss.double(), reference, rtol=1e-5)
 
 
@@ -169,7 +175,9 @@ def test_rows_far_from_zero_keep_their_probabilities(instruction_set):
     loss, _, gradient, _, _ = expected(far.astype(np.float64) - 2**20, target, None, None, Options(reduction="sum"))
     assert abs(f.loss - loss) < 1e-4
     assert np.allclose(f.gradient, gradient, atol=1e-6)
-    again = cpu.backward(far, target, None, f.lse, f.lse_low, f.divisors, Options(reduction="sum"), np.float32(1)[...], None)
+    again = cpu.backward(
+        far, target, None, f.lse, f.lse_low, f.divisors, Options(reduction="sum"), np.float32(1)[...], None
+    )
     assert np.allclose(again, gradient, atol=1e-6)
 
 
@@ -254,7 +262,9 @@ def test_no_rows_and_no_classes():
     none = np.empty(0, np.int64)
     assert cpu.forward(empty, none, None, None, Options(reduction="sum"), gradient=True).loss == 0
     assert np.isnan(cpu.forward(empty, none, None, None, Options(), gradient=True).loss)
-    f = cpu.forward(np.empty((3, 0), np.float32), np.empty((3, 0), np.float32), None, None, Options(reduction="none"), gradient=True)
+    f = cpu.forward(
+        np.empty((3, 0), np.float32), np.empty((3, 0), np.float32), None, None, Options(reduction="none"), gradient=True
+    )
     assert np.array_equal(f.loss, [0, 0, 0])
     assert f.gradient.shape == (3, 0)
     assert np.isnan(cpu.forward(np.empty((3, 0), np.float32), np.empty((3, 0), np.float32), None, None, Options()).loss)
@@ -275,7 +285,7 @@ def test_any_strides_give_the_bits_of_contiguous_arrays(instruction_set):
             assert all(np.array_equal(a, b) for a, b in zip(f, want, strict=True))
 
 
-@pytest.mark.parametrize("rows, classes", [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
+@pytest.mark.parametrize(("rows", "classes"), [(300, 1000), (1, 300_000), (3, 300_000), (5, 40_000)])
 @pytest.mark.parametrize("options", [Options(), Options(label_smoothing=0.1, softcap=5.0, z_loss=0.1)])
 def test_bits_are_the_same_for_any_number_of_threads(instruction_set, rows, classes, options):
     x, target = case(rows, classes, np.float32, ignored=False)
@@ -337,5 +347,7 @@ def test_arrays_off_their_alignment_are_copied():
         assert f.gradient is out
         assert np.array_equal(out, want.gradient)
         assert np.array_equal(f.loss, want.loss)
-        again = cpu.backward(logits, targets, None, f.lse, f.lse_low, f.divisors, Options(), np.float32(1)[...], None, out)
+        again = cpu.backward(
+            logits, targets, None, f.lse, f.lse_low, f.divisors, Options(), np.float32(1)[...], None, out
+        )
         assert np.array_equal(again, want.gradient)

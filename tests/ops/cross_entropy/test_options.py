@@ -183,6 +183,11 @@ class TestScaleAndSoftcap:
         want = true_gradient(x, t, softcap=30.0, reduction="sum")
         close(grad_of(x, t, softcap=30.0, reduction="sum", impl=impl), want, 64 if "32" in dtype else 4, atol=1e-6)
 
+    def test_capped_logits_close_to_the_cap_stay_apart(self, kind, impl):
+        x, t = make(kind, [[-200.0, -200.0, -200.0, -199.0], [90.0, 91.0, 92.0, 93.0]]), make(kind, [0, 3], "int64")
+        loss = osm.cross_entropy(x, t, softcap=30.0, reduction="none", impl=impl)
+        close(loss, truth(x, t, softcap=30.0, reduction="none"), 2, atol=1.2e-6)
+
     def test_a_cap_far_above_the_logits_changes_next_to_nothing(self, impl):
         x, t = logits(), indices()
         close(osm.cross_entropy(x, t, softcap=1e8, impl=impl), truth(x, t), 64)

@@ -131,7 +131,7 @@ def test_half_precision_along_inner_axes_far_from_zero(axis, dtype, impl):
 
 
 def test_many_short_rows_along_an_outer_axis(kind, impl):
-    x = random((3, 50_000))
+    x = random((3, 9_000))
     close(osm.softmax(make(kind, x, "float64"), 0, impl=impl), along("softmax", x, (0,)), 8)
     close(osm.logsumexp(make(kind, x, "float64"), 0, impl=impl), along("logsumexp", x, (0,)), 8, atol=1e-15)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests import exact
 
 from online_softmax import _cpu
 from online_softmax._cpu import _native
 from online_softmax.ops.softmax import cpu
-from tests import exact
 
 INSTRUCTION_SETS = _cpu.instruction_sets()
 NUMPY = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}
@@ -62,7 +62,9 @@ def test_errors_over_a_thousand_rows_are_at_most_torchs_worst_plus_two(instructi
         assert worst <= exact.ulps(np.where(big, theirs.numpy(), 0.0), truth, dtype, scale) + 2
 
 
-@pytest.mark.parametrize("shape, axis", [((5, 1500), 0), ((5, 1500), 1), ((3, 40, 70), 1), ((2, 1100, 9), 1), ((4, 50, 3), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((5, 1500), 0), ((5, 1500), 1), ((3, 40, 70), 1), ((2, 1100, 9), 1), ((4, 50, 3), 1)]
+)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_every_dtype_is_rounded_once_from_the_compute_dtype(instruction_set, dtype, shape, axis):
     x = torch.from_numpy(2 * rng().standard_normal(shape)).to(dtype)
@@ -91,7 +93,9 @@ def test_every_pair_of_dtypes(instruction_set, given, to):
         assert np.allclose(dx.double().numpy(), want, rtol=2 * torch.finfo(given).eps, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape, axis", [((4, 3000), 1), ((3000, 40), 0), ((2, 1030, 5), 1), ((7, 33), 1), ((70_000, 9), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((4, 3000), 1), ((3000, 40), 0), ((2, 1030, 5), 1), ((7, 33), 1), ((70_000, 9), 0)]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_gradients(instruction_set, dtype, shape, axis):
     x, grad = (rng(seed).standard_normal(shape).astype(dtype) for seed in (0, 1))
@@ -187,7 +191,9 @@ def test_small_terms_beside_a_dominant_one_survive(instruction_set, dtype, lengt
     assert np.allclose(cpu.log_softmax(x, 0, dtype)[length // 3], -4.248354255291589e-18, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("shape, axis", [((0, 5), 1), ((5, 0), 0), ((3, 0), 1), ((0,), 0), ((0, 5), 0), ((2, 0, 9), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0, 5), 1), ((5, 0), 0), ((3, 0), 1), ((0,), 0), ((0, 5), 0), ((2, 0, 9), 1)]
+)
 def test_no_elements(shape, axis):
     x = np.empty(shape, np.float32)
     assert cpu.softmax(x, axis, np.float32).shape == shape
@@ -254,7 +260,9 @@ def test_a_column_does_not_depend_on_how_many_there_are(instruction_set, dtype, 
     assert np.array_equal(cpu.softmax(part, 0, dtype), whole[:, :columns])
 
 
-@pytest.mark.parametrize("shape, axis", [((30, 500), 1), ((500, 30), 0), ((4, 70_000), 1), ((3000, 300), 0), ((50, 6, 3), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((30, 500), 1), ((500, 30), 0), ((4, 70_000), 1), ((3000, 300), 0), ((50, 6, 3), 1)]
+)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_in_place(instruction_set, dtype, shape, axis):
     x = rng().standard_normal(shape).astype(dtype)
@@ -275,14 +283,16 @@ def test_an_array_off_its_alignment_is_copied():
     assert np.array_equal(cpu.softmax(x, 1, np.float32, out), want)
     assert np.array_equal(out, want)
     assert np.array_equal(cpu.logsumexp(x, 1, np.float32), cpu.logsumexp(x.copy(), 1, np.float32))
-    assert np.array_equal(cpu.softmax_backward(x, x, 1, np.float32, out), cpu.softmax_backward(x.copy(), x.copy(), 1, np.float32))
+    assert np.array_equal(
+        cpu.softmax_backward(x, x, 1, np.float32, out), cpu.softmax_backward(x.copy(), x.copy(), 1, np.float32)
+    )
 
 
 # ---- the same bits ------------------------------------------------------------------------------------------------
 WORK = [((300, 1000), 1), ((3, 200_000), 1), ((1, 400_000), 1), ((1000, 300), 0), ((70_000, 10), 0), ((40, 300, 40), 1)]
 
 
-@pytest.mark.parametrize("shape, axis", WORK)
+@pytest.mark.parametrize(("shape", "axis"), WORK)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_bits_are_the_same_for_any_number_of_threads(instruction_set, dtype, shape, axis):
     x = rng().standard_normal(shape).astype(dtype)
@@ -333,7 +343,12 @@ def test_broadcast_gradients():
     y = cpu.softmax(torch.randn(50, 300), 0, torch.float32)
     ones = torch.ones(()).expand(50, 300)
     for axis in (0, 1):
-        assert torch.equal(cpu.softmax_backward(ones, y, axis, torch.float32), cpu.softmax_backward(ones.contiguous(), y, axis, torch.float32))
+        assert torch.equal(
+            cpu.softmax_backward(ones, y, axis, torch.float32),
+            cpu.softmax_backward(ones.contiguous(), y, axis, torch.float32),
+        )
     lse = torch.logsumexp(y, 0)
     for grad in (torch.ones(()).expand(300), torch.randn(600)[::2]):
-        assert torch.equal(cpu.logsumexp_backward(grad, y, lse, 0), cpu.logsumexp_backward(grad.contiguous(), y, lse, 0))
+        assert torch.equal(
+            cpu.logsumexp_backward(grad, y, lse, 0), cpu.logsumexp_backward(grad.contiguous(), y, lse, 0)
+        )

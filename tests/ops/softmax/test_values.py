@@ -26,7 +26,7 @@ PEERS = {
 
 
 @pytest.mark.parametrize(
-    ("width", "height"), [(3, 0), (3, -80000), (3, 3e6), (64, 700), (300, 0), (300, 3e6), (2000, 0)]
+    ("width", "height"), [(3, 0), (3, -80000), (3, 3e6), (64, 700), (300, 0), (300, 3e6), (1000, 0)]
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_errs_no_more_than_the_better_peer_plus_two_ulp(name, width, height, impl):

@@ -28,23 +28,14 @@ void write_zeros(const CrossEntropyCall& call, std::int64_t row, int threads) {
     });
 }
 
-// Of a row: exp(x - lse) * factor - pull * (w q'), times the slope of the softcap.
+// Of a row: exp(x - lse) * factor - pull * (w q'), times the slope of the softcap; `own` at class `own_class`, if any.
 template <class T>
-void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, const ClassTarget& target, T lse, T factor, T pull,
-                           int threads) {
+void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T factor, T pull, std::int64_t own_class,
+                           T own, int threads) {
     const Operand& array = call.gradient();
     char* to = call.lines.line(array, row);
     const bool spread = spread_out(call), capped = call.options.softcap != 0.0;
     const T per_cap = T(1) / static_cast<T>(capped ? call.options.softcap : 1.0);
-    // The class of an index: p - 1 in the compute dtype, rounded once.  Made first, since the gradient may take the
-    // memory of the logits.
-    const bool one_class = target.valid && !spread && pull != T(0);
-    T own = T(0);
-    if (one_class) {
-        const T x = *Logits<T>(call, row).block(target.index, 1);
-        own = multiply_add(exponential(x - lse), factor, -pull * static_cast<T>(target.weight));
-        if (capped) own *= slope_of_softcap(x, per_cap);
-    }
     for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
         Logits<T> logits(call, row);
         Mass<T> mass(call, row);
@@ -66,7 +57,7 @@ void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, const
 #pragma omp simd
                 for (std::int64_t j = 0; j < count; ++j) g[j] *= slope_of_softcap(x[j], per_cap);  // hot: capped gradient
             }
-            if (one_class && target.index >= i && target.index < i + count) g[target.index - i] = own;
+            if (own_class >= i && own_class < i + count) g[own_class - i] = own;
             out.finish_block(i, count);
         });
     });
@@ -86,8 +77,18 @@ void write_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T low
     const double slope = pull * mass_sum + z_slope + grad.lse;
     const double inverse = is_infinite(lse) ? __builtin_nan("") : std::exp(-static_cast<double>(low));
     const double scale = call.options.scale;
-    const T factor = static_cast<T>(inverse * slope * scale);
-    write_scaled_gradient<T>(call, row, target, lse, factor, static_cast<T>(pull * scale), threads);
+    // All the mass on one class: there the gradient is the difference p - 1, which asks for every digit of p.  Made
+    // first, since the gradient may take the memory of the logits.
+    const bool one_class = target.valid && !spread_out(call) && pull != 0.0;
+    double own = 0.0;
+    if (one_class) {
+        const double x = *Logits<T>(call, row).block(target.index, 1), cap = call.options.softcap;
+        const double p = is_infinite(lse) ? inverse : std::exp((x - lse) - low);
+        own = (p * slope - pull * target.weight) * scale;
+        if (cap != 0.0) own *= slope_of_softcap(x, 1.0 / cap);
+    }
+    write_scaled_gradient<T>(call, row, lse, static_cast<T>(inverse * slope * scale), static_cast<T>(pull * scale),
+                             one_class ? target.index : -1, static_cast<T>(own), threads);
 }
 
 }  // namespace
