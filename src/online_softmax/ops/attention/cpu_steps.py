@@ -44,19 +44,21 @@ def run(work: Callable[[Any], Any], jobs: list[Any], like: Any, scores: int) -> 
     threads = 1 if isinstance(like, np.ndarray) else min(sys.modules["torch"].get_num_threads(), len(jobs))
     if threads < 2 or scores < _FEWEST_SCORES or not _can_compute_alone():
         return [work(job) for job in jobs]
-    inference = sys.modules["torch"].is_inference_mode_enabled()
-    with ThreadPoolExecutor(threads, initializer=_compute_alone, initargs=(inference,)) as pool:
-        return list(pool.map(work, jobs))
-
-
-def _compute_alone(inference: bool) -> None:
-    """Make the calling thread, a new one, compute its matrix products by itself and record nothing for autograd."""
     torch = sys.modules["torch"]
-    torch.get_num_threads()  # torch sets up a thread at its first call, and would undo what follows later
+    inference = torch.is_inference_mode_enabled()
+
+    def unrecorded(job: Any) -> Any:
+        with torch.inference_mode(inference), torch.no_grad():  # both are a thread's own
+            return work(job)
+
+    with ThreadPoolExecutor(threads, initializer=_compute_alone) as pool:
+        return list(pool.map(unrecorded, jobs))
+
+
+def _compute_alone() -> None:
+    """Make the calling thread, a new one, compute its matrix products by itself."""
+    sys.modules["torch"].get_num_threads()  # torch sets up a thread at its first call, and would undo the limit later
     _openmp_limit()(1)
-    torch.set_grad_enabled(False)
-    if inference:
-        torch.inference_mode().__enter__()
 
 
 @cache
@@ -64,7 +66,7 @@ def _can_compute_alone() -> bool:
     """Whether a thread's own limit reaches torch; where it does not (no OpenMP), torch's threads do the work."""
 
     def limited() -> bool:
-        _compute_alone(False)
+        _compute_alone()
         return sys.modules["torch"].get_num_threads() == 1
 
     try:

@@ -82,7 +82,7 @@ def forward(steps: ModuleType, q: Array, k: Array, v: Array, mask: Array | None,
         parts = xp.astype(acc / some[..., None], q.dtype, copy=False), lse, low
         for array, part in zip(whole, parts, strict=True):
             if array is not None:
-                array[tile.batch, tile.heads, :, tile.queries] = part
+                array[(tile.batch, tile.heads, slice(None), tile.queries, ...)] = part
         return () if whole[0] is not None else parts
 
     jobs = list(tiles(q, k, options))
