@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
+from tests.distributed.expected import close_gradient
 
 import online_softmax as osm
 from online_softmax import distributed
-from tests.distributed.expected import close_gradient
 
 
 def whole_attention(q, k, v, causal, lengths):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.distributed.processes import names_of, run_all
 
 MODULES = ("tests.distributed.loss_cases", "tests.distributed.ring_cases")

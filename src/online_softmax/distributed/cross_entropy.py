@@ -20,7 +20,7 @@ from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Aux, Options
 from .checks import check_group
 from .group import Group, gather
-from .loss import Losses, Terms, pull_and_shares, reduced, row_losses, terms_of
+from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
 from .rows import Whole, summarise
 from .shards import Shard, from_dtensor, is_dtensor, locate, replicated
 
@@ -98,7 +98,9 @@ def cross_entropy(
     if debug:
         rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
         facts = {"rows": rest, "dtype of local_logits": str(local_logits.dtype), "vocab_size": vocab_size}
-        check_group(target, group=group, **facts, options=tuple(options), return_aux=return_aux, weighted=weight is not None)
+        check_group(
+            target, group=group, **facts, options=tuple(options), return_aux=return_aux, weighted=weight is not None
+        )
     shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
     ready = prepare(local_logits, target, None, num_items, options)
     terms = terms_of(ready, weight, shard)
@@ -115,7 +117,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor | None, ...]:
         rows = gathered_losses(logits.detach(), terms, options, shard, aux, impl)
         loss = reduced(rows.ce, rows.z_loss, terms, options)
         ctx.save_for_backward(logits, *rows.whole)
@@ -123,8 +125,9 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         if not aux:
             return (loss,)
-        ctx.mark_non_differentiable(*rows[2:])
-        return loss, rows.whole.lse, *rows[2:]
+        extra = rows.z_loss, rows.predicted, rows.entropy
+        ctx.mark_non_differentiable(*extra)
+        return loss, rows.whole.lse, *extra
 
     @staticmethod
     @first_derivative_only
@@ -134,12 +137,12 @@ class _CrossEntropy(torch.autograd.Function):
         logits, *whole = ctx.saved_tensors
         terms, options, shard, impl = ctx.how
         logits = logits.detach()
-        return local_gradient(logits, Whole(*whole), terms, options, shard, impl, grad_loss, grad_lse, True), *(None,) * 5
+        return local_gradient(logits, Whole(*whole), terms, options, shard, impl, grad_loss, grad_lse, True), *(
+            None,
+        ) * 5
 
 
-def gathered_losses(
-    logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str
-) -> Losses:
+def gathered_losses(logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str) -> Losses:
     """One read of the local logits, one gather, and the losses of the whole rows."""
     smooth = options.label_smoothing > 0.0
     part = summarise(logits, options, terms.local_weight, impl, spread=smooth, aux=aux)
@@ -169,15 +172,17 @@ def local_gradient(
     """
     if shard.classes == 0:
         return torch.empty_like(logits) if into is True else into
-    pull, hot, spread = pull_and_shares(whole, terms, options, grad_loss, grad_lse)
-    element = terms.target_element(logits, whole, options, pull, hot, spread)
+    hot, rest, spread = shares_of(whole, terms, options, grad_loss, grad_lse)
+    element = terms.target_element(logits, whole, options, rest, hot, spread)
     smooth = options.label_smoothing > 0.0
-    local = Options(reduction="none", label_smoothing=1.0 if smooth else 0.0, scale=options.scale, softcap=options.softcap)
+    local = Options(
+        reduction="none", label_smoothing=1.0 if smooth else 0.0, scale=options.scale, softcap=options.softcap
+    )
     bulk = torch.where(terms.ignored, local.ignore_index, 0 if smooth else local.ignore_index)
     # Smoothing of one over the local classes, times this, is the share of every class in the whole vocabulary.
     share = spread * shard.classes
-    rest = pull - spread * terms.local_total if smooth else pull
-    rest = torch.where(terms.ignored, torch.zeros_like(pull) if grad_lse is None else grad_lse, rest)
+    pull = hot + rest - spread * terms.local_total if smooth else hot + rest
+    pull = torch.where(terms.ignored, torch.zeros_like(pull) if grad_lse is None else grad_lse, pull)
     module = implementation("cross_entropy", logits, impl)
     dx: Tensor = module.backward(
         logits,
@@ -188,9 +193,9 @@ def local_gradient(
         torch.ones(2, dtype=whole.lse.dtype, device=logits.device),
         local,
         share,
-        rest,
+        pull,
         into,
     )
-    index = terms.index[:, None]
+    index = terms.local_index[:, None]
     kept = dx.gather(1, index)
     return dx.scatter_(1, index, torch.where(terms.own[:, None], element.to(dx.dtype)[:, None], kept))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._arrays import describe
 from ..ops._torch import first_derivative_only
-from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
+from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from .checks import check_group
 from .cross_entropy import gathered_losses, local_gradient
@@ -83,9 +83,13 @@ def linear_cross_entropy(
     if chunk_rows is not None and (isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1):
         raise ValueError(f"chunk_rows is {chunk_rows!r}; wanted a positive int or None")
     if debug:
-        check_group(input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows)
+        check_group(
+            input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows
+        )
     shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
-    stand_in = input.new_empty(0).expand(input.shape[0], 0) if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
+    stand_in = (
+        input.new_empty(0).expand(input.shape[0], 0) if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
+    )
     ready = prepare(stand_in.detach(), target, None, num_items, options)
     terms = terms_of(ready, weight, shard)
     loss: Tensor = _Linear.apply(input, linear_weight, terms, options, shard, chunk_rows or _CHUNK_ROWS, impl)

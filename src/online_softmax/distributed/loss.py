@@ -18,12 +18,13 @@ from ..ops.cross_entropy.terms import capped, capped_slope
 from .rows import Whole, merge_parts, weight_of
 from .shards import Shard
 
+
 class Terms(NamedTuple):
     """What is known of M rows before their logits are read; the same on every process but for the local part."""
 
     own: Tensor
     """(M,) whether this process has the target's class."""
-    index: Tensor
+    local_index: Tensor
     """(M,) the target's local index, or any valid one."""
     ignored: Tensor
     target_weight: Tensor
@@ -37,8 +38,12 @@ class Terms(NamedTuple):
 
     def rows(self, piece: slice) -> Terms:
         """The terms of some of the rows; what "mean" divides by stays that of all."""
-        four = (each[piece] for each in self[:4])
-        return Terms(*four, *self[4:])
+        return self._replace(
+            own=self.own[piece],
+            local_index=self.local_index[piece],
+            ignored=self.ignored[piece],
+            target_weight=self.target_weight[piece],
+        )
 
     def target_logit(self, logits: Tensor, options: Options) -> Tensor:
         """The target's logit after scale and softcap where this process has it, else 0."""
@@ -47,7 +52,7 @@ class Terms(NamedTuple):
     def _target(self, logits: Tensor, options: Options) -> Tensor:
         if logits.shape[1] == 0:
             return torch.zeros_like(self.target_weight)
-        x = logits.gather(1, self.index[:, None])[:, 0].to(self.target_weight.dtype)
+        x = logits.gather(1, self.local_index[:, None])[:, 0].to(self.target_weight.dtype)
         found: Tensor = capped(namespace(x), x, options)
         return found
 
@@ -62,20 +67,25 @@ class Terms(NamedTuple):
         bits = torch.int64 if part.lse.dtype == torch.float64 else torch.int32
         if shard.classes == 0:
             beyond = torch.full(rows, torch.iinfo(bits).max, dtype=bits, device=logits.device)
-            return [torch.full_like(part.lse, -torch.inf), beyond.view(part.lse.dtype), part.entropy]
+            return [torch.full_like(part.lse, -torch.inf), beyond.view(part.lse.dtype), torch.zeros_like(part.lse)]
+        assert part.predicted is not None
+        assert part.entropy is not None
         x = logits.gather(1, part.predicted[:, None])[:, 0].to(part.lse.dtype)
         index = (part.predicted + shard.start).to(bits)
         return [capped(namespace(x), x, options), index.view(part.lse.dtype), part.entropy]
 
     def target_element(
-        self, logits: Tensor, whole: Whole, options: Options, pull: Tensor, hot: Tensor, spread: Tensor
+        self, logits: Tensor, whole: Whole, options: Options, rest: Tensor, hot: Tensor, spread: Tensor
     ) -> Tensor:
-        """The gradient of the target's own logit, in the compute dtype."""
+        """The gradient of the target's own logit, in the compute dtype: (p − 1) hot keeps its digits where p is near 1."""
         x = self._target(logits, options)
         steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
-        p = ((x - steady) - whole.low).exp()
-        mass = hot if options.label_smoothing == 0.0 else hot + spread * self.target_weight
-        return (p * pull - mass) * capped_slope(namespace(x), x, options)
+        log_p = (x - steady) - whole.low
+        element = log_p.expm1() * hot + log_p.exp() * rest
+        if options.label_smoothing > 0.0:
+            weight = 1.0 if self.local_weight is None else self.target_weight
+            element = element - spread * weight
+        return element * capped_slope(namespace(x), x, options)
 
 
 def terms_of(ready: Prepared, weight: Any, shard: Shard) -> Terms:
@@ -95,7 +105,10 @@ def terms_of(ready: Prepared, weight: Any, shard: Shard) -> Terms:
         weight = _whole_weight(weight, logits, shard.vocab_size, compute)
         weights = kept * weight[torch.where(ignored | bad, 0, target)] if shard.vocab_size else kept
         local_weight = weight[shard.start : shard.start + shard.classes].contiguous()
-        total, local_total = weight.sum(dtype=torch.float64).to(compute), local_weight.sum(dtype=torch.float64).to(compute)
+        total, local_total = (
+            weight.sum(dtype=torch.float64).to(compute),
+            local_weight.sum(dtype=torch.float64).to(compute),
+        )
     weights = torch.where(bad, torch.nan, weights)
     divisors = _divisors(weights, kept, ready)
     index = torch.where(own, local, 0)
@@ -106,7 +119,9 @@ def _whole_weight(weight: Any, logits: Tensor, vocab_size: int, compute: torch.d
     if not isinstance(weight, Tensor) or weight.device != logits.device:
         raise TypeError(f"weight is a {type(weight).__name__}; wanted a tensor on {logits.device}")
     if tuple(weight.shape) != (vocab_size,):
-        raise ValueError(f"weight has {describe(weight)}; wanted shape ({vocab_size},), one number a class of the vocabulary")
+        raise ValueError(
+            f"weight has {describe(weight)}; wanted shape ({vocab_size},), one number a class of the vocabulary"
+        )
     return weight.detach().to(compute)
 
 
@@ -144,7 +159,11 @@ def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, au
     # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
     ce = torch.where(torch.isfinite(whole.lse) | (terms.vocab_size == 0), ce, torch.nan)
     ce = torch.where(terms.ignored, 0.0, torch.where(torch.isnan(terms.target_weight), torch.nan, ce))
-    z = torch.where(terms.ignored, 0.0, options.z_loss * whole.lse * whole.lse) if options.z_loss else torch.zeros_like(ce)
+    z = (
+        torch.where(terms.ignored, 0.0, options.z_loss * whole.lse * whole.lse)
+        if options.z_loss
+        else torch.zeros_like(ce)
+    )
     if not aux:
         return Losses(whole, ce, z, None, None)
     values, bits, entropies = rest
@@ -172,10 +191,10 @@ def _predicted(values: Tensor, bits: Tensor) -> Tensor:
     return torch.where(best, index, torch.iinfo(torch.int64).max).min(0).values
 
 
-def pull_and_shares(
+def shares_of(
     whole: Whole, terms: Terms, options: Options, grad_loss: Tensor | None, grad_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Per row: what multiplies p, the target's own mass, and what smoothing takes from every class per unit of weight."""
+    """Per row: the target's own mass, what else multiplies p, and what smoothing takes of a class per unit of weight."""
     eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
     grad = zero if grad_loss is None else grad_loss
     d, k = terms.divisors
@@ -183,7 +202,7 @@ def pull_and_shares(
     z_share = torch.where(k == 0, 0.0, grad / torch.where(k == 0, 1.0, k))
     hot = class_share * (1.0 - eps) * terms.target_weight
     spread = class_share * (eps / max(terms.vocab_size, 1))
-    pull = hot + spread * terms.total if eps else hot
+    rest = spread * terms.total if eps else zero
     if options.z_loss:
-        pull = pull + 2.0 * options.z_loss * whole.lse * z_share
-    return (pull if grad_lse is None else pull + grad_lse), hot, spread
+        rest = rest + 2.0 * options.z_loss * whole.lse * z_share
+    return hot, (rest if grad_lse is None else rest + grad_lse), spread

@@ -74,7 +74,9 @@ def ring_attention(
     if q.ndim < 3 or k.ndim != q.ndim or v.shape[:-1] != k.shape[:-1] or q.shape[-2] != k.shape[-2]:
         raise ValueError(f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted (…, heads, length, head size)")
     if q.shape[-3] % max(k.shape[-3], 1) or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted key heads dividing heads, one dtype")
+        raise ValueError(
+            f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted key heads dividing heads, one dtype"
+        )
     length = q.shape[-2]
     if lengths is None:
         if length % 2:
@@ -130,7 +132,9 @@ class _Ring(NamedTuple):
             elif self.causal and owner > self.rank:  # both of theirs lie between ours
                 queries = slice(queries.start + early, queries.stop)
             found.append(_Block(queries, keys, self.causal and owner == self.rank))
-        return [block for block in found if block.queries.stop > block.queries.start and block.keys.stop > block.keys.start]
+        return [
+            block for block in found if block.queries.stop > block.queries.start and block.keys.stop > block.keys.start
+        ]
 
     def pass_on(self, tensors: list[Tensor], owner: int) -> tuple[list[Tensor], list[Any]]:
         """Sends tensors, whose axis −2 is that of process `owner`, to the next process; gives what will have come."""
@@ -158,7 +162,8 @@ class _RingAttention(torch.autograd.Function):
         compute = torch.float64 if q.dtype == torch.float64 else torch.float32
         out = torch.zeros((*q.shape[:-1], v.shape[-1]), dtype=compute, device=q.device)
         lse = torch.full(q.shape[:-1], -torch.inf, dtype=compute, device=q.device)
-        held, pending = [k, v], []
+        held = [k, v]
+        pending: list[Any] = []
         for step in range(ring.size):
             owner = (ring.rank - step) % ring.size
             _wait(pending)
@@ -189,7 +194,9 @@ class _RingAttention(torch.autograd.Function):
         module = implementation("attention", q, ring.impl)
         dq = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         low = torch.zeros_like(lse)
-        held, pending, travelling = [k, v], [], []
+        held = [k, v]
+        pending: list[Any] = []
+        travelling: list[Any] = []
         sums = [torch.zeros(x.shape, dtype=lse.dtype, device=x.device) for x in held]
         for step in range(ring.size):
             owner = (ring.rank - step) % ring.size
@@ -203,7 +210,9 @@ class _RingAttention(torch.autograd.Function):
                 along = None if grad_lse is None else grad_lse[..., block.queries]
                 keys = [x[..., block.keys, :] for x in held]
                 options = Options(ring.scale, block.causal)
-                found.append((block, module.attention_backward(grad_out[rows], along, q[rows], *keys, None, result, options)))
+                found.append(
+                    (block, module.attention_backward(grad_out[rows], along, q[rows], *keys, None, result, options))
+                )
             # The sums so far have come from the process before, while these blocks were computed.
             _wait(travelling)
             for block, (dq_part, *parts) in found:

@@ -22,14 +22,18 @@ class Whole(NamedTuple):
     low: Tensor
 
 
-def summarise(logits: Tensor, options: Options, weight: Tensor | None, impl: str, *, spread: bool, aux: bool) -> Forward:
+def summarise(
+    logits: Tensor, options: Options, weight: Tensor | None, impl: str, *, spread: bool, aux: bool
+) -> Forward:
     """One read of (M, C) local logits.
 
     lse and lse_low; with `spread`, loss is the mean over the classes of w_c (lse − x_c); with `aux`, predicted and
     entropy of this part alone.
     """
     rows, classes = logits.shape
-    local = Options(reduction="none", label_smoothing=1.0 if spread else 0.0, scale=options.scale, softcap=options.softcap)
+    local = Options(
+        reduction="none", label_smoothing=1.0 if spread else 0.0, scale=options.scale, softcap=options.softcap
+    )
     # Every row is ignored where nothing but its log-sum-exp is wanted; a row that is not has some target.
     target = torch.full((rows,), 0 if spread else local.ignore_index, dtype=torch.int64, device=logits.device)
     if classes == 0:

@@ -30,9 +30,7 @@ def local_lengths(lengths: Sequence[int], rank: int, size: int) -> list[int]:
     return [sum(pair_lengths(length, rank, size)) for length in lengths]
 
 
-def shard_sequence(
-    x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None = None, group: Group = None
-) -> Tensor:
+def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None = None, group: Group = None) -> Tensor:
     """This process's part of x, whose `axis` holds whole sequences, in the order `ring_attention` takes.
 
     `lengths` are those of sequences packed along the axis; one sequence unless given.
@@ -42,15 +40,15 @@ def shard_sequence(
     return x.index_select(axis, torch.tensor(places, dtype=torch.int64, device=x.device))
 
 
-def gather_sequence(
-    local: Tensor, axis: int = -2, *, lengths: Sequence[int], group: Group = None
-) -> Tensor:
+def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], group: Group = None) -> Tensor:
     """The whole sequences, on every process, from the parts that shard_sequence gave; `lengths` as there. No gradient."""
     rank, size = rank_and_size(group)
     moved = local.detach().movedim(axis, 0)
     own = _places(lengths, rank, size)
     if moved.shape[0] != len(own):
-        raise ValueError(f"local has {moved.shape[0]} positions along axis {axis}; rank {rank} of {size} has {len(own)}")
+        raise ValueError(
+            f"local has {moved.shape[0]} positions along axis {axis}; rank {rank} of {size} has {len(own)}"
+        )
     longest = max(len(_places(lengths, r, size)) for r in range(size))
     padded = moved.new_zeros((longest, *moved.shape[1:]))
     padded[: moved.shape[0]] = moved

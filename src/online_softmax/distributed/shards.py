@@ -76,7 +76,9 @@ def from_dtensor(name: str, x: Any, axis: int) -> Local:
     axis %= x.ndim
     sharded = [i for i, placement in enumerate(x.placements) if placement != Replicate()]
     if len(sharded) != 1 or x.placements[sharded[0]] != Shard(axis):
-        raise ValueError(f"{name} is a DTensor with placements {x.placements}; wanted one Shard({axis}), else Replicate()")
+        raise ValueError(
+            f"{name} is a DTensor with placements {x.placements}; wanted one Shard({axis}), else Replicate()"
+        )
     group = x.device_mesh.get_group(sharded[0])
     rank, size = rank_and_size(group)
     whole = x.shape[axis]

@@ -152,7 +152,9 @@ def test_compiles_into_one_graph(impl):
     got = compiled(outs, lses)
     want = osm.merge_attention(outs, lses).out
     torch.testing.assert_close(got, want)
-    pairs = zip(torch.autograd.grad(got.sum(), (outs, lses)), torch.autograd.grad(want.sum(), (outs, lses)), strict=True)
+    pairs = zip(
+        torch.autograd.grad(got.sum(), (outs, lses)), torch.autograd.grad(want.sum(), (outs, lses)), strict=True
+    )
     for a, b in pairs:
         torch.testing.assert_close(a, b)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..._arrays import Array, as_array, as_floating, compute_dtype, describe, device, dtype_name, is_tensor, namespace
@@ -22,9 +22,7 @@ class Prepared(NamedTuple):
     """Gives out, or lse, its public shape."""
 
 
-def prepare(
-    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, block: int | None
-) -> Prepared:
+def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, block: int | None) -> Prepared:
     """Checked arguments of attention in the form of this module."""
     q, k, v = (as_floating(as_array(x, name), name) for name, x in (("q", q), ("k", k), ("v", v)))
     xp = namespace(q)
@@ -128,7 +126,9 @@ def prepare_partials(outs: Any, lses: Any) -> Partials:
         _beside(f"outs[{i}]", outs[i], "outs[0]", first)
         _beside(f"lses[{i}]", lses[i], "outs[0]", first)
         if tuple(outs[i].shape) != tuple(first.shape) or outs[i].dtype != first.dtype:
-            raise ValueError(f"outs[{i}] has {describe(outs[i])}, outs[0] {describe(first)}: wanted one shape and dtype")
+            raise ValueError(
+                f"outs[{i}] has {describe(outs[i])}, outs[0] {describe(first)}: wanted one shape and dtype"
+            )
         if tuple(lses[i].shape) != tuple(first.shape[:-1]):
             raise ValueError(f"lses[{i}] has {describe(lses[i])}; wanted shape {tuple(first.shape[:-1])}")
     compute = compute_dtype(xp, first.dtype, *(lses[i].dtype for i in range(len(lses))))
@@ -150,7 +150,7 @@ def _partials(name: str, given: Any) -> Any:
     return given
 
 
-def separate(stacked: Array | Sequence[Array]) -> list[Array]:
+def separate(stacked: Any) -> list[Array]:
     """The partial results one by one, as views."""
     if is_tensor(stacked):
         return list(stacked.unbind(0))

@@ -67,7 +67,7 @@ def _can_compute_alone() -> bool:
 
     def limited() -> bool:
         _compute_alone()
-        return sys.modules["torch"].get_num_threads() == 1
+        return bool(sys.modules["torch"].get_num_threads() == 1)
 
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -7,8 +7,6 @@ large heads) runs tile by tile in torch's own operations.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -61,23 +59,24 @@ def attention_backward(
     """(dq, dk, dv)."""
     if not _fused(q, k, v, mask, 0 if grad_lse is None else 8):
         return tiles.backward(steps, grad_out, grad_lse, q, k, v, mask, result, options, grad_mask)
-    queries, keys = q.shape[-2], k.shape[-2]
+    queries, length = q.shape[-2], k.shape[-2]
 
     def run(rows: slice, columns: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
         parts = [x[..., rows, :] for x in (grad_out, q, result.out)]
         along = None if grad_lse is None else grad_lse[..., rows]
-        pair = [x[..., columns, :] for x in (k, v)]
-        return _backward(parts[0], along, parts[1], *pair, parts[2], result.lse[..., rows], options.scale, causal)
+        keys, values = k[..., columns, :], v[..., columns, :]
+        lse = result.lse[..., rows]
+        return _backward(parts[0], along, parts[1], keys, values, parts[2], lse, options.scale, causal)
 
     everything = slice(None)
-    if not options.causal or queries == keys:
+    if not options.causal or queries == length:
         return run(everything, everything, options.causal)
-    if queries < keys:
-        early = run(everything, slice(0, keys - queries), False)
-        late = run(everything, slice(keys - queries, keys), True)
+    if queries < length:
+        early = run(everything, slice(0, length - queries), False)
+        late = run(everything, slice(length - queries, length), True)
         return early[0] + late[0], torch.cat([early[1], late[1]], -2), torch.cat([early[2], late[2]], -2)
-    dq, dk, dv = run(slice(queries - keys, queries), everything, True)
-    return torch.cat([torch.zeros_like(q[..., : queries - keys, :]), dq], -2), dk, dv
+    dq, dk, dv = run(slice(queries - length, queries), everything, True)
+    return torch.cat([torch.zeros_like(q[..., : queries - length, :]), dq], -2), dk, dv
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, more: int = 0) -> bool:

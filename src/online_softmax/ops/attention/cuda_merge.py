@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..._arrays import namespace
 from ..._cuda.launch import Loaded, load
 from .kernels import Shape, source
+from .steps import merge_weights
 
 _THREADS = 256
 _LISTED = 32  # partial results that travel as pointers of their own; more are stacked first
@@ -29,13 +31,13 @@ def merge(outs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tenso
     first = outs[0]
     out = torch.empty(first.shape, dtype=first.dtype, device=first.device)
     lse = torch.empty(first.shape[:-1], dtype=lses[0].dtype, device=first.device)
-    if not lse.numel():
-        return out, lse
+    if not out.numel():
+        return out, torch.logsumexp(torch.stack(lses), 0)
     arrays = [_array(outs), _array(lses)]
     shape, rows, packs = _shape(outs, lses, arrays, False)
     kernel = _kernel(first.get_device(), shape)
-    grid = -(-rows * max(packs, 1) // _THREADS)
-    kernel(grid, out.data_ptr(), lse.data_ptr(), rows, max(packs, 1), *_arguments(arrays, shape, len(outs)))
+    grid = -(-rows * packs // _THREADS)
+    kernel(grid, out.data_ptr(), lse.data_ptr(), rows, packs, *_arguments(arrays, shape, len(outs)))
     return out, lse
 
 
@@ -50,7 +52,10 @@ def merge_backward(
     grad_lses: Sequence[Tensor | None],
 ) -> None:
     """Writes the gradients of outs and lses to the tensors given, in one launch."""
-    if not lse.numel():
+    if not out.numel():
+        for w, each in zip(merge_weights(namespace(out), lses), grad_lses, strict=True):
+            if each is not None:
+                each.copy_(torch.zeros_like(w) if grad_lse is None else w * grad_lse)
         return
     outs, lses = _contiguous(outs), _contiguous(lses)
     targets = [[None if x is None else _target(x) for x in grads] for grads in (grad_outs, grad_lses)]
@@ -61,12 +66,10 @@ def merge_backward(
     kernel = _kernel(out.get_device(), shape)
     along = 0 if grad_lse is None else grad_lse.data_ptr()
     grid = -(-rows * shape.lanes // _THREADS)
-    kernel(
-        grid, grad_out.data_ptr(), along, out.data_ptr(), rows, packs, *_arguments(arrays, shape, len(outs))
-    )
+    kernel(grid, grad_out.data_ptr(), along, out.data_ptr(), rows, packs, *_arguments(arrays, shape, len(outs)))
     for grads, written in zip((grad_outs, grad_lses), targets, strict=True):
         for wanted, filled in zip(grads, written, strict=True):
-            if wanted is not None and filled is not wanted:
+            if wanted is not None and filled is not None and filled is not wanted:
                 wanted.copy_(filled)
 
 
@@ -84,9 +87,7 @@ def _shape(
     strides = [array.stride for array in arrays[::2] if array.stride is not None]
     width = 16 // itemsize
     while width > 1 and (
-        size % width
-        or any(start % (width * itemsize) for start in starts)
-        or any(stride % width for stride in strides)
+        size % width or any(start % (width * itemsize) for start in starts) or any(stride % width for stride in strides)
     ):
         width //= 2
     packs = size // width
@@ -104,7 +105,7 @@ def _shape(
 
 
 def _arguments(arrays: list[Array], shape: Shape, count: int) -> list[int]:
-    if shape.count:
+    if shape.partials:
         return [address for array in arrays for address in array.addresses]
     found: list[int] = []
     for array in arrays:
@@ -123,7 +124,9 @@ def _array(tensors: Sequence[Tensor | None]) -> Array:
         return Array(addresses, 0)
     step = addresses[1] - addresses[0]
     even = all(b - a == step for a, b in zip(addresses, addresses[1:], strict=False)) and 0 not in addresses
-    return Array(addresses, step // tensors[0].element_size() if even and step % tensors[0].element_size() == 0 else None)
+    return Array(
+        addresses, step // tensors[0].element_size() if even and step % tensors[0].element_size() == 0 else None
+    )
 
 
 def _contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:

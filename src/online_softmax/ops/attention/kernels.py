@@ -18,7 +18,7 @@ class Shape(NamedTuple):
     width: int
     chunk: int
     wide: bool
-    count: int
+    partials: int
     """0: stacked."""
     lanes: int
     """0: the forward kernel."""
@@ -32,15 +32,15 @@ def source(shape: Shape) -> Source:
         ("WIDTH", str(shape.width)),
         ("CHUNK", str(shape.chunk)),
         ("INDEX", "uint64" if shape.wide else "uint32"),
-        ("PARTIALS", str(shape.count)),
+        ("PARTIALS", str(shape.partials)),
     ]
     kinds = [("OUT", "const Element*"), ("LSE", "const Compute*")]
     if shape.lanes:
         macros.append(("ROW_LANES", str(shape.lanes)))
         kinds += [("GRAD_OUT", "Element*"), ("GRAD_LSE", "Compute*")]
-    if shape.count:
+    if shape.partials:
         for name, declared in kinds:
-            names = [f"{name.lower()}{i}" for i in range(shape.count)]
+            names = [f"{name.lower()}{i}" for i in range(shape.partials)]
             macros.append((f"{name}S", ", ".join(names)))
             macros.append((f"{name}_PARAMETERS", ", ".join(f"{declared} {each}" for each in names)))
     file = "cuda_backward.cu" if shape.lanes else "cuda.cu"

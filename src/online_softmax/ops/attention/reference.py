@@ -7,7 +7,6 @@ is the merge of those states.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 

@@ -17,21 +17,21 @@ from .steps import merge_weights
 
 
 class _Layout(NamedTuple):
-    """How partial results came: how many, and whether outs and lses each are one stacked tensor."""
+    """How partial results came: how many partial results, and whether outs and lses each are one stacked tensor."""
 
-    count: int
+    partials: int
     outs_stacked: bool
     lses_stacked: bool
 
     def separate(self, tensors: Any) -> tuple[list[Any], list[Any]]:
         """outs and lses one by one, as views of the tensors; None where there is no tensor."""
-        split = 1 if self.outs_stacked else self.count
+        split = 1 if self.outs_stacked else self.partials
         return self._views(tensors[:split], self.outs_stacked), self._views(tensors[split:], self.lses_stacked)
 
     def _views(self, tensors: Any, stacked: bool) -> list[Any]:
         if not stacked:
             return list(tensors)
-        return [None] * self.count if tensors[0] is None else list(tensors[0].unbind(0))
+        return [None] * self.partials if tensors[0] is None else list(tensors[0].unbind(0))
 
 
 def merge_attention(ready: Partials, impl: str) -> tuple[Tensor, Tensor]:
@@ -73,9 +73,7 @@ class _Merge(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             pairs = differentiable_merge_gradient(grad_out, grad_lse, *layout.separate(tensors))
             stacked = (layout.outs_stacked, layout.lses_stacked)
-            joined = [
-                [torch.stack(part)] if one else part for part, one in zip(pairs, stacked, strict=True)
-            ]
+            joined = [[torch.stack(part)] if one else part for part, one in zip(pairs, stacked, strict=True)]
             return None, None, *joined[0], *joined[1]
         filled = [
             torch.empty_like(tensor) if want else None
