@@ -1,11 +1,12 @@
 """Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
 
-Importing this imports NumPy and nothing heavier; `online_softmax.nn` (which needs torch) is imported on first use.
+Importing this imports NumPy and nothing heavier; `online_softmax.nn` and `online_softmax.distributed` (which need torch) on first use.
 """
 
 from importlib import import_module
 from typing import Any
 
+from .ops.attention import Merged, attention, merge_attention
 from .ops.cross_entropy import Aux, check_targets, cross_entropy, cross_entropy_with_grad
 from .ops.linear_cross_entropy import (
     LinearCrossEntropyGrads,
@@ -19,8 +20,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Aux",
     "LinearCrossEntropyGrads",
+    "Merged",
     "SignedLogSumExp",
     "State",
+    "attention",
     "check_targets",
     "cross_entropy",
     "cross_entropy_with_grad",
@@ -29,10 +32,11 @@ __all__ = [
     "log_softmax",
     "logsumexp",
     "merge",
+    "merge_attention",
     "softmax",
 ]
 
-_ON_FIRST_USE = ("nn", "special")
+_ON_FIRST_USE = ("distributed", "nn", "special")
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,32 @@ def cross_entropy_backward(
     grad_lse: Any,
     threads: int,
 ) -> bool: ...
+def attention_update(
+    scores: Any, keys: int, period: int, first: int | None, m: Any, s: Any, v: Any, threads: int
+) -> None: ...
+def attention_gradient(
+    scores: Any,
+    keys: int,
+    period: int,
+    first: int | None,
+    grad_weights: Any,
+    lse: Any,
+    lse_low: Any,
+    delta: Any,
+    threads: int,
+) -> None: ...
+def merge_partials(outs: list[Any], lses: list[Any], out: Any, lse: Any, threads: int, /) -> None: ...
+def merge_partials_backward(
+    grad_out: Any,
+    grad_lse: Any,
+    outs: list[Any],
+    lses: list[Any],
+    out: Any,
+    lse: Any,
+    grad_outs: list[Any],
+    grad_lses: list[Any],
+    threads: int,
+) -> None: ...
 def rescale(array: Any, factor: float, threads: int, /) -> bool: ...
 def layout(x: Any, result: Any, axis: int, /) -> str: ...
 def shared_jobs() -> int: ...

@@ -11,6 +11,10 @@
 namespace nb = nanobind;
 using namespace online_softmax;
 
+namespace online_softmax {
+void bind_attention(nb::module_& m);  // ops/attention/cpu_bindings.cpp
+}
+
 namespace {
 
 // Below this, giving up the interpreter's lock and taking it back costs more than the work.
@@ -162,6 +166,7 @@ NB_MODULE(_native, m) {
     m.def("cross_entropy_backward", cross_entropy_backward, nb::arg("logits"), nb::arg("target"), nb::arg("weight").none(),
           nb::arg("gradient"), nb::arg("options"), nb::arg("lse"), nb::arg("lse_low"), nb::arg("divisors"), nb::arg("grad_loss"),
           nb::arg("grad_lse").none(), nb::arg("threads"));
+    bind_attention(m);
     m.def("rescale", rescale);
     m.def("layout", layout);
     m.def("shared_jobs", shared_jobs);

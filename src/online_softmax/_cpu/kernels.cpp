@@ -15,6 +15,10 @@ void logsumexp_backward(const Lines&, int threads);
 void cross_entropy_forward(const CrossEntropyCall&, CrossEntropyForward&);
 void cross_entropy_backward(const CrossEntropyCall&, const CrossEntropyBackward&);
 void rescale(const Lines&, double factor, int threads);
+void attention_update(const AttentionTile&, const AttentionState&);
+void attention_gradient(const AttentionTile&, const AttentionGradient&);
+void merge_partials(const Partials&, char* out, char* lse);
+void merge_partials_backward(const Partials&, const MergeGradient&);
 
 }  // namespace ONLINE_SOFTMAX_ISA
 
@@ -26,6 +30,10 @@ const Kernels ONLINE_SOFTMAX_JOIN(ONLINE_SOFTMAX_ISA, _kernels) = {
     ONLINE_SOFTMAX_ISA::cross_entropy_forward,
     ONLINE_SOFTMAX_ISA::cross_entropy_backward,
     ONLINE_SOFTMAX_ISA::rescale,
+    ONLINE_SOFTMAX_ISA::attention_update,
+    ONLINE_SOFTMAX_ISA::attention_gradient,
+    ONLINE_SOFTMAX_ISA::merge_partials,
+    ONLINE_SOFTMAX_ISA::merge_partials_backward,
 };
 
 }  // namespace online_softmax

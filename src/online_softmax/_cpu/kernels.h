@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "../ops/attention/cpu.h"
 #include "types.h"
 
 namespace online_softmax {
@@ -77,6 +78,10 @@ struct Kernels {
     void (*cross_entropy_backward)(const CrossEntropyCall&, const CrossEntropyBackward&);
     // Operand: what is multiplied.
     void (*rescale)(const Lines&, double factor, int threads);
+    void (*attention_update)(const AttentionTile&, const AttentionState&);
+    void (*attention_gradient)(const AttentionTile&, const AttentionGradient&);
+    void (*merge_partials)(const Partials&, char* out, char* lse);
+    void (*merge_partials_backward)(const Partials&, const MergeGradient&);
 };
 
 extern const Kernels baseline_kernels, avx2_kernels, avx512_kernels;

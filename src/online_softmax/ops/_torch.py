@@ -7,6 +7,7 @@ subclass tensors, the same work is reached through an operator in the namespace 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -74,3 +75,28 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> st
 def once(*_: Any) -> None:
     """Refuse a second derivative through a compiled or subclass call, where it would be silently cut off."""
     raise RuntimeError("online_softmax operators have no second derivative here: call in eager mode on plain tensors")
+
+
+def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A `backward` whose result cannot be differentiated again: that raises, where torch's own would pass as constant."""
+
+    @functools.wraps(backward)
+    def wrapper(ctx: Any, *grads: Any) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if not torch.is_grad_enabled():  # no create_graph=True
+            return found
+        sources = [x for x in (*ctx.saved_tensors, *grads) if isinstance(x, Tensor) and x.requires_grad]
+        return tuple(_Refuse.apply(x, *sources) if isinstance(x, Tensor) else x for x in found)
+
+    return wrapper
+
+
+class _Refuse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise RuntimeError("this online_softmax function has no second derivative")

@@ -1,0 +1,201 @@
+"""Cross-entropy of logits whose classes are sharded over processes: one collective forward, none backward.
+
+Forward reads the local logits once, for each row's (lse, low, target logit) and, when smoothing needs it, the spread of
+the other classes; one all_gather of those makes the whole row's loss on every process.  Backward reads the logits and
+writes their gradient, with nothing to ask the others.  Source: TransformerEngine's parallel cross-entropy for the single
+gather; the merge of states is Milakov & Gimelshein 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._arrays import describe
+from .._dispatch import implementation
+from ..ops._torch import first_derivative_only
+from ..ops.cross_entropy.arguments import make_options, prepare
+from ..ops.cross_entropy.options import Aux, Options
+from .checks import check_group
+from .group import Group, gather
+from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
+from .rows import Whole, summarise
+from .shards import Shard, from_dtensor, is_dtensor, locate, replicated
+
+
+def cross_entropy(
+    local_logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    vocab_start: int | None = None,
+    vocab_size: int | None = None,
+    group: Group = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    num_items: Any = None,
+    scale: float = 1.0,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+    return_aux: bool = False,
+    debug: bool = False,
+    impl: str = "auto",
+) -> Any:
+    """`online_softmax.cross_entropy` of logits whose classes are sharded over the processes of a group.
+
+    Parameters
+    ----------
+    local_logits : Tensor (C_local,), (N, C_local) or (N, C_local, d1, …)
+        This process's classes, from `vocab_start` on; or a DTensor sharded along the class axis, which knows the rest.
+    target : int Tensor, (), (N,) or (N, d1, …)
+        Class indices in the whole vocabulary, the same on every process. No probabilities.
+    weight : Tensor (vocab_size,), optional
+        Factor of each class, of the whole vocabulary, the same on every process.
+    vocab_start, vocab_size : int, optional
+        Where this shard begins, and how many classes there are together. Neither, or vocab_size alone: equal shards in
+        the order of the ranks. Shards may be uneven, and empty.
+    group : ProcessGroup, optional
+        All processes unless given.
+    debug : bool
+        Compare shapes, dtypes, options and shards over the processes first, so that a difference is an error and not a
+        hang. All processes must pass the same.
+    ignore_index, reduction, label_smoothing, num_items, scale, softcap, z_loss, return_aux, impl
+        As in `online_softmax.cross_entropy`; smoothing, weights and means concern the whole vocabulary.
+
+    Returns
+    -------
+    Tensor, or (Tensor, Aux) with return_aux
+        The loss in nats, fp32 (fp64 for fp64 logits), the same on every process. Its gradient is that of the local
+        logits, in memory of their size; second derivatives raise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a shape, dtype or option does not fit, or local_logits holds all classes.
+    IndexError
+        On the CPU, for a target outside the vocabulary that is not `ignore_index`; on a GPU the row's loss and
+        gradient are NaN.
+    RuntimeError
+        If torch.distributed is not initialised, or, from torch, when a process dies or comes too late.
+
+    Examples
+    --------
+    >>> loss = cross_entropy(local_logits, target, vocab_size=128256)   # doctest: +SKIP
+    """
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    if is_dtensor(local_logits):
+        local = from_dtensor("local_logits", local_logits, 0 if local_logits.ndim == 1 else 1)
+        local_logits, vocab_start, vocab_size, group = local
+    target, weight = replicated("target", target), replicated("weight", weight)
+    if not isinstance(local_logits, Tensor):
+        raise TypeError(f"local_logits is a {type(local_logits).__name__}; wanted a torch tensor")
+    if isinstance(target, Tensor) and target.is_floating_point():
+        raise TypeError(f"target has {describe(target)}; wanted class indices of the whole vocabulary")
+    axis = 0 if local_logits.ndim == 1 else 1
+    if debug:
+        rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
+        facts = {"rows": rest, "dtype of local_logits": str(local_logits.dtype), "vocab_size": vocab_size}
+        check_group(
+            target, group=group, **facts, options=tuple(options), return_aux=return_aux, weighted=weight is not None
+        )
+    shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
+    ready = prepare(local_logits, target, None, num_items, options)
+    terms = terms_of(ready, weight, shard)
+    rows = _CrossEntropy.apply(ready.logits, terms, options, shard, return_aux, impl)
+    loss = ready.to_rows(rows[0]) if reduction == "none" else rows[0]
+    if not return_aux:
+        return loss
+    return loss, Aux(*(ready.to_rows(row) for row in rows[1:]))
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Gives (loss, lse, z_loss, predicted, entropy), the last four only with aux."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str
+    ) -> tuple[Tensor | None, ...]:
+        rows = gathered_losses(logits.detach(), terms, options, shard, aux, impl)
+        loss = reduced(rows.ce, rows.z_loss, terms, options)
+        ctx.save_for_backward(logits, *rows.whole)
+        ctx.how = terms, options, shard, impl
+        ctx.set_materialize_grads(False)
+        if not aux:
+            return (loss,)
+        extra = rows.z_loss, rows.predicted, rows.entropy
+        ctx.mark_non_differentiable(*extra)
+        return loss, rows.whole.lse, *extra
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> tuple[Any, ...]:
+        if grad_loss is None and grad_lse is None:
+            return (None,) * 6
+        logits, *whole = ctx.saved_tensors
+        terms, options, shard, impl = ctx.how
+        logits = logits.detach()
+        return local_gradient(logits, Whole(*whole), terms, options, shard, impl, grad_loss, grad_lse, True), *(
+            None,
+        ) * 5
+
+
+def gathered_losses(logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str) -> Losses:
+    """One read of the local logits, one gather, and the losses of the whole rows."""
+    smooth = options.label_smoothing > 0.0
+    part = summarise(logits, options, terms.local_weight, impl, spread=smooth, aux=aux)
+    columns = [part.lse, part.lse_low, terms.target_logit(logits, options)]
+    if smooth:
+        columns += [terms.local_spread(part, shard.classes), terms.local_total.expand_as(part.lse)]
+    if aux:
+        columns += terms.local_extremes(logits, part, options, shard)
+    return row_losses(gather(torch.stack(columns), shard.group).unbind(1), terms, options, aux)
+
+
+def local_gradient(
+    logits: Tensor,
+    whole: Whole,
+    terms: Terms,
+    options: Options,
+    shard: Shard,
+    impl: str,
+    grad_loss: Tensor | None,
+    grad_lse: Tensor | None,
+    into: Any,
+) -> Tensor:
+    """The gradient of (M, C) local logits, in a new array (into=True) or in the one given, which may be the logits.
+
+    In bulk: p times the row's pull, less the share that smoothing puts on every class. The target's own element, which
+    only one process has, is formed anew in the compute dtype and rounded once.
+    """
+    if shard.classes == 0:
+        return torch.empty_like(logits) if into is True else into
+    hot, rest, spread = shares_of(whole, terms, options, grad_loss, grad_lse)
+    element = terms.target_element(logits, whole, options, rest, hot, spread)
+    smooth = options.label_smoothing > 0.0
+    local = Options(
+        reduction="none", label_smoothing=1.0 if smooth else 0.0, scale=options.scale, softcap=options.softcap
+    )
+    bulk = torch.where(terms.ignored, local.ignore_index, 0 if smooth else local.ignore_index)
+    # Smoothing of one over the local classes, times this, is the share of every class in the whole vocabulary.
+    share = spread * shard.classes
+    pull = hot + rest - spread * terms.local_total if smooth else hot + rest
+    pull = torch.where(terms.ignored, torch.zeros_like(pull) if grad_lse is None else grad_lse, pull)
+    module = implementation("cross_entropy", logits, impl)
+    dx: Tensor = module.backward(
+        logits,
+        bulk,
+        terms.local_weight if smooth else None,
+        whole.lse,
+        whole.low,
+        torch.ones(2, dtype=whole.lse.dtype, device=logits.device),
+        local,
+        share,
+        pull,
+        into,
+    )
+    index = terms.local_index[:, None]
+    kept = dx.gather(1, index)
+    return dx.scatter_(1, index, torch.where(terms.own[:, None], element.to(dx.dtype)[:, None], kept))

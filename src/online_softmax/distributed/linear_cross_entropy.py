@@ -1,0 +1,164 @@
+"""Linear layer + cross-entropy with the head's weight sharded over the vocabulary, a chunk of rows at a time.
+
+The logits of a chunk exist once, in the input's dtype; their gradient is written over them.  While the weight's gradient
+of a chunk is computed, the sum over processes of its input gradient is on its way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .._arrays import describe
+from ..ops._torch import first_derivative_only
+from ..ops.cross_entropy.arguments import make_options, prepare
+from ..ops.cross_entropy.options import Options
+from .checks import check_group
+from .cross_entropy import gathered_losses, local_gradient
+from .group import Group
+from .loss import Terms, reduced, terms_of
+from .rows import Whole
+from .shards import Shard, from_dtensor, is_dtensor, locate, replicated
+
+_CHUNK_ROWS = 4096
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    vocab_start: int | None = None,
+    vocab_size: int | None = None,
+    group: Group = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    num_items: Any = None,
+    scale: float = 1.0,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+    chunk_rows: int | None = None,
+    debug: bool = False,
+    impl: str = "auto",
+) -> Tensor:
+    """cross_entropy(input @ linear_weight.T, target) with the rows of linear_weight sharded over a group.
+
+    Parameters
+    ----------
+    input : Tensor (N, H)
+        The same on every process; its gradient is summed over the group.
+    linear_weight : Tensor (C_local, H)
+        This process's classes, from `vocab_start` on; or a DTensor sharded along axis 0.
+    target, weight, vocab_start, vocab_size, group, debug and the options of the loss
+        As in `cross_entropy` of this module.
+    chunk_rows : int
+        Rows whose logits exist at a time; 4096 unless given.
+
+    Returns
+    -------
+    Tensor
+        The loss in nats, the same on every process; one gather a chunk forward. For "mean" and "sum" the gradients are
+        made in forward, for "none" the logits are computed again in backward.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError, RuntimeError
+        As `cross_entropy` of this module.
+    """
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    if is_dtensor(linear_weight):
+        linear_weight, vocab_start, vocab_size, group = from_dtensor("linear_weight", linear_weight, 0)
+    input, target, weight = replicated("input", input), replicated("target", target), replicated("weight", weight)
+    for name, x in (("input", input), ("linear_weight", linear_weight)):
+        if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
+            what = describe(x) if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"{name} is {what}; wanted a floating tensor with two axes")
+    if input.shape[1] != linear_weight.shape[1] or input.dtype != linear_weight.dtype:
+        raise ValueError(f"linear_weight has {describe(linear_weight)}, input {describe(input)}: wanted (C, H), (N, H)")
+    if chunk_rows is not None and (isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1):
+        raise ValueError(f"chunk_rows is {chunk_rows!r}; wanted a positive int or None")
+    if debug:
+        check_group(
+            input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows
+        )
+    shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
+    stand_in = (
+        input.new_empty(0).expand(input.shape[0], 0) if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
+    )
+    ready = prepare(stand_in.detach(), target, None, num_items, options)
+    terms = terms_of(ready, weight, shard)
+    loss: Tensor = _Linear.apply(input, linear_weight, terms, options, shard, chunk_rows or _CHUNK_ROWS, impl)
+    return loss
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, terms: Terms, options: Options, shard: Shard, chunk: int, impl: str
+    ) -> Tensor:
+        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        early = wanted and options.reduction != "none" and x.dtype != torch.float16
+        gradients = _Gradients(x, w, shard.group) if early else None
+        one = terms.divisors.new_ones(())
+        found = []
+        for piece in _chunks(x, chunk):
+            logits = x[piece] @ w.T
+            rows = gathered_losses(logits, terms.rows(piece), options, shard, False, impl)
+            found.append((rows.ce, rows.z_loss, *rows.whole))
+            if gradients is not None:
+                local_gradient(logits, rows.whole, terms.rows(piece), options, shard, impl, one, None, logits)
+                gradients.add(piece, logits)
+        ce, z, lse, low = (torch.cat(parts) for parts in zip(*found, strict=True))
+        ctx.gradients = gradients
+        ctx.save_for_backward(x, w, lse, low)
+        ctx.how = terms, options, shard, chunk, impl
+        return reduced(ce, z, terms, options)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        x, w, lse, low = ctx.saved_tensors
+        terms, options, shard, chunk, impl = ctx.how
+        (grad,) = grads
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is not None:
+            return *(part.mul_(grad).to(x.dtype) for part in (gradients.input, gradients.weight)), *(None,) * 5
+        gradients = _Gradients(x, w, shard.group)
+        for piece in _chunks(x, chunk):
+            logits, incoming = x[piece] @ w.T, grad[piece] if grad.ndim else grad
+            whole = Whole(lse[piece], low[piece])
+            local_gradient(logits, whole, terms.rows(piece), options, shard, impl, incoming, None, logits)
+            gradients.add(piece, logits)
+        return gradients.input.to(x.dtype), gradients.weight.to(w.dtype), *(None,) * 5
+
+
+def _chunks(x: Tensor, chunk: int) -> list[slice]:
+    """Slices of at most `chunk` rows; one, empty, where there are none."""
+    return [slice(i, min(i + chunk, len(x))) for i in range(0, max(len(x), 1), chunk)]
+
+
+class _Gradients:
+    """The gradients of input and weight, summed in fp32 (fp64) over chunks and, of the input, over processes."""
+
+    def __init__(self, x: Tensor, w: Tensor, group: Group) -> None:
+        compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+        self.input = torch.empty(x.shape, dtype=compute, device=x.device)
+        self.weight = torch.zeros(w.shape, dtype=compute, device=w.device)
+        self._x, self._w, self._group = x.detach(), w.detach(), group
+
+    def add(self, piece: slice, grad_logits: Tensor) -> None:
+        """The part of one chunk; the sum over processes travels while the weight's gradient is computed."""
+        part = self.input[piece]
+        part.copy_(grad_logits @ self._w)
+        travelling = dist.all_reduce(part, group=self._group, async_op=True) if part.numel() else None
+        if self.weight.dtype == self._x.dtype:
+            self.weight.addmm_(grad_logits.T, self._x[piece])
+        else:
+            self.weight += grad_logits.T @ self._x[piece]
+        if travelling is not None:
+            travelling.wait()

@@ -1,0 +1,76 @@
+"""Rows whose classes are sharded: what one process finds out about its part, and what all parts make together.
+
+A part of a row is its log-sum-exp in two numbers, lse + low: the state (m, s) with m = lse and s = exp(low), which is
+what every implementation returns, and keeps what rounding took from lse.  Parts merge as states do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._dispatch import implementation
+from ..ops.cross_entropy.options import Forward, Options
+
+
+class Whole(NamedTuple):
+    """A row over all classes: log Σ exp = lse + low."""
+
+    lse: Tensor
+    low: Tensor
+
+
+def summarise(
+    logits: Tensor, options: Options, weight: Tensor | None, impl: str, *, spread: bool, aux: bool
+) -> Forward:
+    """One read of (M, C) local logits.
+
+    lse and lse_low; with `spread`, loss is the mean over the classes of w_c (lse − x_c); with `aux`, predicted and
+    entropy of this part alone.
+    """
+    rows, classes = logits.shape
+    local = Options(
+        reduction="none", label_smoothing=1.0 if spread else 0.0, scale=options.scale, softcap=options.softcap
+    )
+    # Every row is ignored where nothing but its log-sum-exp is wanted; a row that is not has some target.
+    target = torch.full((rows,), 0 if spread else local.ignore_index, dtype=torch.int64, device=logits.device)
+    if classes == 0:
+        return _nothing(logits, target)
+    result: Forward = implementation("cross_entropy", logits, impl).forward(
+        logits, target, weight if spread else None, None, local, aux=aux
+    )
+    return result
+
+
+def _nothing(logits: Tensor, target: Tensor) -> Forward:
+    compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    zeros = torch.zeros(logits.shape[:1], dtype=compute, device=logits.device)
+    lse = torch.full_like(zeros, -torch.inf)
+    return Forward(zeros, lse, zeros, zeros.new_ones(2), zeros, torch.zeros_like(target), zeros, None)
+
+
+def merge_parts(lse: Tensor, low: Tensor) -> Whole:
+    """The whole rows from the parts along the first axis.
+
+    The largest part counts expm1(low) beyond 1, so that what lies beyond a dominant class is not lost to rounding.
+    """
+    m, first = torch.where(torch.isnan(lse), -torch.inf, lse).max(0)
+    infinite = torch.isinf(m)
+    low = torch.where(torch.isfinite(lse), low, 0.0)
+    # Not exp of a sum: at a distance of 40 that would lose low.
+    parts = (lse - torch.where(infinite, 0.0, m)).exp()
+    parts = parts + parts * low.expm1()
+    largest = torch.arange(lse.shape[0], device=lse.device)[:, None] == first
+    # A NaN may be its row's only part, and then is the "largest" too: it must stay.
+    parts = torch.where(largest & ~torch.isnan(lse), low.expm1(), parts)
+    log_s = parts.sum(0).log1p()
+    whole = torch.where(infinite & ~torch.isnan(lse).any(0), m, m + log_s)
+    return Whole(whole, torch.where(torch.isfinite(whole), (m - whole) + log_s, 0.0))
+
+
+def weight_of(whole: Whole, lse: Tensor, low: Tensor) -> Tensor:
+    """The share exp(part − whole) of parts in their rows; NaN in a row that has no finite log-sum-exp."""
+    steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
+    return (lse - steady).exp() * (torch.where(torch.isfinite(lse), low, 0.0) - whole.low).exp()

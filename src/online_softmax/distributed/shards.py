@@ -1,0 +1,97 @@
+"""Which classes a process has, and DTensors as local shards."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._arrays import describe
+from .checks import check_shards
+from .group import Group, rank_and_size
+
+
+class Shard(NamedTuple):
+    """Classes [start, start + classes) of `vocab_size`, held by one process of `group`."""
+
+    start: int
+    classes: int
+    vocab_size: int
+    group: Group
+
+
+def locate(
+    name: str, local: Tensor, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group, debug: bool
+) -> Shard:
+    """The classes along `axis` of the local tensor; a ValueError where they cannot be a shard of the whole."""
+    rank, size = rank_and_size(group)
+    classes = local.shape[axis]
+    for given, argument in ((vocab_start, "vocab_start"), (vocab_size, "vocab_size")):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int)):
+            raise TypeError(f"{argument} is {given!r}; wanted an int or None")
+    if vocab_start is None:
+        if vocab_size is not None and vocab_size != classes * size:
+            whole = " It has all classes: pass this process's own shard." if classes == vocab_size else ""
+            raise ValueError(
+                f"{name} has {describe(local)}: {classes} of vocab_size {vocab_size} classes on {size} processes are no "
+                f"equal shard; uneven ones need vocab_start.{whole}"
+            )
+        vocab_start, vocab_size = rank * classes, size * classes
+    elif vocab_size is None:
+        raise ValueError(f"vocab_start is {vocab_start} without vocab_size; wanted both or neither")
+    if size > 1 and classes == vocab_size and classes > 0:
+        raise ValueError(f"{name} has all {vocab_size} classes ({describe(local)}); wanted this process's own shard")
+    if vocab_start < 0 or vocab_start + classes > vocab_size:
+        raise ValueError(
+            f"{name} has {classes} classes from vocab_start {vocab_start} on, beyond vocab_size {vocab_size}"
+        )
+    if debug:
+        check_shards(vocab_start, classes, vocab_size, group)
+    return Shard(vocab_start, classes, vocab_size, group)
+
+
+class Local(NamedTuple):
+    """A DTensor's local part, where it lies in the whole, and the group that shares it."""
+
+    tensor: Tensor
+    start: int
+    size: int
+    group: Group
+
+
+def is_dtensor(x: Any) -> bool:
+    """Whether x is a torch.distributed.tensor.DTensor."""
+    if type(x) is Tensor or not torch.distributed.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(x, DTensor)
+
+
+def from_dtensor(name: str, x: Any, axis: int) -> Local:
+    """The local part of a DTensor that is sharded along `axis` over one axis of its mesh, and nowhere else."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    axis %= x.ndim
+    sharded = [i for i, placement in enumerate(x.placements) if placement != Replicate()]
+    if len(sharded) != 1 or x.placements[sharded[0]] != Shard(axis):
+        raise ValueError(
+            f"{name} is a DTensor with placements {x.placements}; wanted one Shard({axis}), else Replicate()"
+        )
+    group = x.device_mesh.get_group(sharded[0])
+    rank, size = rank_and_size(group)
+    whole = x.shape[axis]
+    each = -(-whole // size)  # as torch.chunk: all equal but the last ones
+    return Local(x.to_local(), min(rank * each, whole), whole, group)
+
+
+def replicated(name: str, x: Any) -> Any:
+    """A DTensor that every process has whole, as the plain tensor; anything else unchanged."""
+    if not is_dtensor(x):
+        return x
+    from torch.distributed.tensor import Replicate
+
+    if any(placement != Replicate() for placement in x.placements):
+        raise ValueError(f"{name} is a DTensor with placements {x.placements}; wanted Replicate() only")
+    return x.to_local()

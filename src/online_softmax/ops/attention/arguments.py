@@ -1,0 +1,157 @@
+"""The arguments of attention and merge_attention, checked and brought to the forms that implementations take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..._arrays import Array, as_array, as_floating, compute_dtype, describe, device, dtype_name, is_tensor, namespace
+from .options import Options
+
+
+class Prepared(NamedTuple):
+    """q (B, K, G, L, D) with K key heads and G query heads for each; k, v (B, K, length, ·); mask (B, K, G, L, length)."""
+
+    q: Array
+    k: Array
+    v: Array
+    mask: Array | None
+    options: Options
+    restore: Callable[[Array], Array]
+    """Gives out, or lse, its public shape."""
+
+
+def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, block: int | None) -> Prepared:
+    """Checked arguments of attention in the form of this module."""
+    q, k, v = (as_floating(as_array(x, name), name) for name, x in (("q", q), ("k", k), ("v", v)))
+    xp = namespace(q)
+    for name, x in (("k", k), ("v", v)):
+        _beside(name, x, "q", q)
+        if dtype_name(x.dtype) != dtype_name(q.dtype):
+            raise TypeError(f"{name} has dtype {dtype_name(x.dtype)}, q {dtype_name(q.dtype)}: wanted one dtype")
+    if q.ndim < 2:
+        raise ValueError(f"q has {describe(q)}; wanted (…, heads, length, head size)")
+    plain = q.ndim == 2
+    if plain and k.ndim == 2 and v.ndim == 2:
+        q, k, v = q[None], k[None], v[None]
+    *batch, heads, queries, size = q.shape
+    key_heads = k.shape[-3] if k.ndim == q.ndim else 0
+    length = k.shape[-2] if k.ndim >= 2 else 0
+    if k.ndim != q.ndim or list(k.shape[:-3]) != batch or k.shape[-1] != size or not _divides(key_heads, heads):
+        raise ValueError(
+            f"k has {describe(k)}; for q of {tuple(q.shape)} wanted {(*batch, 'heads', 'length', size)}, "
+            f"heads dividing {heads}"
+        )
+    if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
+        raise ValueError(f"v has {describe(v)}; wanted {(*k.shape[:-1], 'head size')}, as many keys as k")
+    group = heads // key_heads if key_heads else 1
+    count = math.prod(batch)
+    scores = (*batch, heads, queries, length)
+    return Prepared(
+        xp.reshape(q, (count, key_heads, group, queries, size)),
+        xp.reshape(k, (count, key_heads, length, size)),
+        xp.reshape(v, (count, key_heads, length, v.shape[-1])),
+        _mask(xp, mask, q, scores[1:] if plain else scores, (count, key_heads, group, queries, length)),
+        Options(_scale(scale, size), bool(causal), _block(block)),
+        lambda a: xp.reshape(a, (*batch, *(() if plain else (heads,)), queries, *a.shape[4:])),
+    )
+
+
+def _divides(part: int, whole: int) -> bool:
+    return part == whole if part == 0 else whole % part == 0
+
+
+def _mask(xp: Any, mask: Any, q: Array, scores: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
+    if mask is None:
+        return None
+    mask = _beside("mask", as_array(mask, "mask"), "q", q)
+    if mask.dtype != xp.bool:
+        if dtype_name(mask.dtype).startswith(("int", "uint")):
+            raise TypeError(f"mask has dtype {dtype_name(mask.dtype)}; wanted bool (True: takes part) or floating")
+        mask = as_floating(mask, "mask")
+    try:
+        return xp.reshape(xp.broadcast_to(mask, scores), shape)
+    except (ValueError, RuntimeError):
+        raise ValueError(f"mask has {describe(mask)}; wanted a shape that broadcasts to the scores' {scores}") from None
+
+
+def _scale(scale: Any, size: int) -> float:
+    if scale is None:
+        return 1.0 / math.sqrt(max(size, 1))
+    if isinstance(scale, str) or hasattr(scale, "shape"):
+        raise TypeError(f"scale is {scale!r}; wanted a plain number or None")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale is {scale}; wanted a finite number")
+    return float(scale)
+
+
+def _block(block: Any) -> int | None:
+    if block is None:
+        return None
+    if isinstance(block, bool) or not isinstance(block, int):
+        raise TypeError(f"block is {block!r}; wanted an int or None")
+    if block < 1:
+        raise ValueError(f"block is {block}; wanted at least 1")
+    return block
+
+
+def _beside(name: str, array: Array, other: str, first: Array) -> Array:
+    """array itself, refused unless it is of the first argument's library and on its device."""
+    if is_tensor(array) != is_tensor(first) or device(array) != device(first):
+        raise TypeError(
+            f"{name} is a {type(array).__name__} of {describe(array)}, "
+            f"{other} a {type(first).__name__} of {describe(first)}: wanted one library and one device"
+        )
+    return array
+
+
+class Partials(NamedTuple):
+    """Checked partial results: both as they came (one stacked array, or several), lses in the compute dtype."""
+
+    outs: Array | list[Array]
+    lses: Array | list[Array]
+
+
+def prepare_partials(outs: Any, lses: Any) -> Partials:
+    """Partial results of one shape, dtype, library and device; a stacked array stays one."""
+    outs, lses = _partials("outs", outs), _partials("lses", lses)
+    first = outs[0]
+    xp = namespace(first)
+    if len(outs) != len(lses):
+        raise ValueError(f"outs holds {len(outs)} partial results, lses {len(lses)}: wanted as many")
+    if first.ndim == 0:
+        raise ValueError("outs[0] has shape (); wanted (…, head size)")
+    for i in range(len(outs)):
+        _beside(f"outs[{i}]", outs[i], "outs[0]", first)
+        _beside(f"lses[{i}]", lses[i], "outs[0]", first)
+        if tuple(outs[i].shape) != tuple(first.shape) or outs[i].dtype != first.dtype:
+            raise ValueError(
+                f"outs[{i}] has {describe(outs[i])}, outs[0] {describe(first)}: wanted one shape and dtype"
+            )
+        if tuple(lses[i].shape) != tuple(first.shape[:-1]):
+            raise ValueError(f"lses[{i}] has {describe(lses[i])}; wanted shape {tuple(first.shape[:-1])}")
+    compute = compute_dtype(xp, first.dtype, *(lses[i].dtype for i in range(len(lses))))
+    if isinstance(lses, list):
+        lses = [xp.astype(lse, compute, copy=False) for lse in lses]
+    else:
+        lses = xp.astype(lses, compute, copy=False)
+    return Partials(outs, lses)
+
+
+def _partials(name: str, given: Any) -> Any:
+    if isinstance(given, list | tuple):
+        if not given:
+            raise ValueError(f"{name} is empty; wanted at least one partial result")
+        return [as_floating(as_array(each, f"{name}[{i}]"), f"{name}[{i}]") for i, each in enumerate(given)]
+    given = as_floating(as_array(given, name), name)
+    if given.ndim == 0 or given.shape[0] == 0:
+        raise ValueError(f"{name} has {describe(given)}; wanted at least one partial result along the first axis")
+    return given
+
+
+def separate(stacked: Any) -> list[Array]:
+    """The partial results one by one, as views."""
+    if is_tensor(stacked):
+        return list(stacked.unbind(0))
+    return list(stacked) if isinstance(stacked, list) else [stacked[i, ...] for i in range(stacked.shape[0])]

@@ -1,0 +1,309 @@
+"""Cross-entropy and softmax over sharded classes, each against one process with all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from tests.distributed.expected import close_gradient, within_ulps
+
+import online_softmax as osm
+from online_softmax import distributed
+
+OPTIONS = [
+    {},
+    {"label_smoothing": 0.1},
+    {"label_smoothing": 0.3, "z_loss": 1e-3, "softcap": 5.0, "scale": 0.7},
+    {"z_loss": 1e-2},
+    {"softcap": 3.0},
+]
+
+
+def cuts(size, even, classes=41):
+    """Where each shard begins, and the end; uneven ones include an empty shard with four processes."""
+    if even:
+        return [rank * 12 for rank in range(size + 1)]
+    return {2: [0, 30, classes], 4: [0, 3, 3, 40, classes]}[size]
+
+
+def rows(classes, dtype=torch.float32, count=9):
+    logits = (torch.randn(count, classes, dtype=torch.float64) * 3).to(dtype)
+    target = torch.randint(classes, (count,))
+    target[2] = -100
+    return logits, target
+
+
+def both(logits, target, rank, borders, upstream=None, **options):
+    """The loss with sharded classes, and on one device in float64 (float32's own error there comes near 2 units).
+
+    Gradients agree with those of one device in the same dtype.
+    """
+    start, stop = borders[rank], borders[rank + 1]
+    whole = logits.clone().requires_grad_()
+    local = logits[:, start:stop].clone().requires_grad_()
+    want = osm.cross_entropy(whole, target, **options)
+    got = distributed.cross_entropy(local, target, vocab_start=start, vocab_size=logits.shape[1], **options)
+    upstream = torch.ones_like(want) if upstream is None else upstream.to(want.dtype)
+    want.backward(upstream)
+    got.backward(upstream)
+    close_gradient(local.grad, whole.grad[:, start:stop], whole.grad)
+    exact = {name: each.double() if isinstance(each, torch.Tensor) else each for name, each in options.items()}
+    return got.detach(), osm.cross_entropy(logits.double(), target, **exact).to(got.dtype)
+
+
+def case_equals_one_device(rank, size):
+    for even, dtype in itertools.product((True, False), (torch.float32, torch.float64, torch.bfloat16)):
+        borders = cuts(size, even)
+        logits, target = rows(borders[-1], dtype)
+        weight = torch.rand(borders[-1]) + 0.5
+        for options, reduction, weighted in itertools.product(OPTIONS, ("none", "mean", "sum"), (False, True)):
+            upstream = torch.randn(len(target)) if reduction == "none" else torch.tensor(0.5)
+            more = {"weight": weight} if weighted else {}
+            got, want = both(logits, target, rank, borders, upstream, reduction=reduction, **more, **options)
+            within_ulps(got, want, 2.0, logits.abs().max().item())
+
+
+def case_num_items_divide(rank, size):
+    borders = cuts(size, True)
+    logits, target = rows(borders[-1])
+    got, want = both(logits, target, rank, borders, num_items=100)
+    within_ulps(got, want, 2.0)
+
+
+def case_masked_infinite_and_nan_rows(rank, size):
+    borders = cuts(size, False)
+    logits, target = rows(borders[-1])
+    logits[0, 35:] = -torch.inf
+    target[0] = 2
+    logits[1] = -torch.inf
+    logits[3, 4] = torch.nan
+    logits[4, 5] = torch.inf
+    logits[5, :40] = -torch.inf
+    logits[6, target[6]] = -torch.inf
+    for smoothing in (0.0, 0.1):
+        more = {"reduction": "none", "label_smoothing": smoothing}
+        got, want = both(logits, target, rank, borders, **more)
+        within_ulps(got, want, 2.0, 12.0)
+    weight = torch.ones(borders[-1])
+    weight[35:] = 0.0
+    got, want = both(logits, target, rank, borders, weight=weight, **more)
+    within_ulps(got, want, 2.0, 12.0)
+
+
+def case_the_dominant_class_keeps_its_small_loss(rank, size):
+    borders = cuts(size, True)
+    logits = torch.full((2, borders[-1]), -40.0)
+    logits[:, 3] = 0.0
+    start, stop = borders[rank], borders[rank + 1]
+    more = {"vocab_start": start, "vocab_size": borders[-1], "reduction": "none"}
+    got = distributed.cross_entropy(logits[:, start:stop], torch.tensor([3, 3]), **more)
+    want = osm.cross_entropy(logits, torch.tensor([3, 3]), reduction="none")
+    assert 0 < want[0] < 1e-15
+    within_ulps(got, want, 4.0)
+
+
+def case_large_logits_keep_their_gaps(rank, size):
+    borders = cuts(size, True)
+    logits, target = rows(borders[-1])
+    got, want = both(logits * 0.25 + 2.0**20, target, rank, borders, reduction="none")
+    assert torch.allclose(got, want, atol=1e-6)
+
+
+def case_aux_is_that_of_whole_rows(rank, size):
+    borders = cuts(size, False)
+    logits, target = rows(borders[-1])
+    logits[0, [1, 2, 35]] = 50.0  # a tie: the first counts
+    logits[3, 36] = torch.nan
+    start, stop = borders[rank], borders[rank + 1]
+    local, whole = (x.clone().requires_grad_() for x in (logits[:, start:stop], logits))
+    more = {"return_aux": True, "z_loss": 0.1, "reduction": "none"}
+    _, got = distributed.cross_entropy(local, target, vocab_start=start, vocab_size=borders[-1], **more)
+    _, want = osm.cross_entropy(whole, target, **more)
+    assert torch.equal(got.predicted, want.predicted)
+    within_ulps(got.lse.detach(), want.lse.detach(), 2.0)
+    within_ulps(got.z_loss, want.z_loss, 6.0)
+    torch.testing.assert_close(got.entropy, want.entropy, rtol=1e-5, atol=1e-5, equal_nan=True)
+    upstream = torch.randn(len(target))
+    got.lse.backward(upstream)
+    want.lse.backward(upstream)
+    close_gradient(local.grad, whole.grad[:, start:stop], whole.grad)
+
+
+def case_one_collective_forward_and_none_backward(rank, size):
+    borders = cuts(size, True)
+    logits, target = rows(borders[-1])
+    with torch.profiler.profile() as profile:
+        for options in OPTIONS:
+            local = logits[:, borders[rank] : borders[rank + 1]].clone().requires_grad_()
+            distributed.cross_entropy(local, target, **options)
+    forward = profile
+    with torch.profiler.profile() as profile:
+        for options in OPTIONS:
+            loss = distributed.cross_entropy(local, target, **options)
+            loss.backward()
+    for events in (forward.events(), profile.events()):
+        collectives = [event.name for event in events if event.name.startswith("c10d::")]
+        assert len(collectives) == len(OPTIONS), collectives
+
+
+def case_extra_memory_is_one_gradient(rank, size):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    local = torch.randn(64, 500)
+    largest = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            for each in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(each, torch.Tensor) and each.data_ptr() != local.data_ptr():
+                    largest.append(each.untyped_storage().nbytes())
+            return result
+
+    target = torch.randint(500 * size, (64,))
+    recorded = local.requires_grad_()
+    with Watch():
+        loss = distributed.cross_entropy(recorded, target, label_smoothing=0.1)
+    assert max(largest) < local.numel() * 4, "forward makes nothing of the logits' size"
+    loss.backward()
+
+
+def case_dtensors(rank, size):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (size,))
+    logits, target = rows(41)
+    whole = logits.clone().requires_grad_()
+    given = distribute_tensor(logits, mesh, [Shard(1)]).requires_grad_()
+    want, got = osm.cross_entropy(whole, target), distributed.cross_entropy(given, target)
+    within_ulps(got.detach(), want.detach(), 2.0)
+    want.backward()
+    got.backward()
+    close_gradient(given.grad.full_tensor(), whole.grad)
+    within_ulps(distributed.logsumexp(given, 1).detach(), osm.logsumexp(logits, 1), 2.0)
+    with pytest.raises(ValueError, match="placements"):
+        distributed.cross_entropy(distribute_tensor(logits, mesh, [Shard(0)]), target)
+    with pytest.raises(ValueError, match="placements"):
+        distributed.cross_entropy(distribute_tensor(logits, mesh, [Replicate()]), target)
+
+
+def case_softmax_log_softmax_logsumexp(rank, size):
+    for dtype, axis in itertools.product((torch.float32, torch.float64, torch.bfloat16), (-1, 0)):
+        borders = cuts(size, False)
+        x = (torch.randn(6, borders[-1], dtype=torch.float64) * 3).to(dtype)
+        x[1, 35:] = -torch.inf
+        x = x if axis == -1 else x.T.contiguous()
+        length = borders[rank + 1] - borders[rank]
+        for name in ("softmax", "log_softmax", "logsumexp"):
+            whole = x.clone().requires_grad_()
+            local = x.narrow(axis, borders[rank], length).clone().requires_grad_()
+            want, got = getattr(osm, name)(whole, axis), getattr(distributed, name)(local, axis)
+            upstream = torch.randn(want.shape).to(dtype)
+            mine = upstream if name == "logsumexp" else upstream.narrow(axis, borders[rank], length)
+            want.backward(upstream)
+            got.backward(mine)
+            want = want.detach() if name == "logsumexp" else want.detach().narrow(axis, borders[rank], length)
+            within_ulps(got.detach(), want, 2.0 if dtype != torch.bfloat16 else 1.0, 10.0 if name != "softmax" else 1.0)
+            close_gradient(local.grad, whole.grad.narrow(axis, borders[rank], length), whole.grad)
+
+
+def case_infinite_rows_as_on_one_device(rank, size):
+    borders = cuts(size, False)
+    x = torch.randn(4, borders[-1])
+    x[0] = -torch.inf
+    x[1, [2, 31, 35]] = torch.inf
+    x[2, 33] = torch.nan
+    mine = slice(borders[rank], borders[rank + 1])
+    assert torch.equal(distributed.softmax(x[:, mine]).isnan(), osm.softmax(x)[:, mine].isnan())
+    assert torch.equal(distributed.log_softmax(x[:, mine]).isnan(), osm.log_softmax(x)[:, mine].isnan())
+    whole, local = x.clone().requires_grad_(), x[:, mine].clone().requires_grad_()
+    want, got = osm.logsumexp(whole, -1), distributed.logsumexp(local)
+    within_ulps(got.detach(), want.detach(), 2.0)
+    want.sum().backward()
+    got.sum().backward()
+    close_gradient(local.grad, whole.grad[:, mine], whole.grad)
+
+
+def case_all_merge(rank, size):
+    x, values = torch.randn(3, 8 * size, dtype=torch.float64), torch.randn(3, 8 * size, 5, dtype=torch.float64)
+    x[1] = -torch.inf
+    mine = slice(8 * rank, 8 * rank + 8)
+    got = distributed.all_merge(osm.State.of(x[:, mine], values=values[:, mine]))
+    want = osm.State.of(x, values=values)
+    torch.testing.assert_close(got.logsumexp(), want.logsumexp())
+    torch.testing.assert_close(got.output(), want.output())
+    assert distributed.all_merge(osm.State.of(x[:, mine])).v is None
+    local = x[[0, 2]][:, mine].clone().requires_grad_()
+    distributed.all_merge(osm.State.of(local)).logsumexp().sum().backward()
+    torch.testing.assert_close(local.grad, osm.softmax(x[[0, 2]])[:, mine])
+
+
+def case_linear_cross_entropy(rank, size):
+    for even, dtype in itertools.product((True, False), (torch.float64, torch.float32)):
+        borders = cuts(size, even)
+        x, w = torch.randn(11, 6, dtype=dtype), torch.randn(borders[-1], 6, dtype=dtype)
+        target = torch.randint(borders[-1], (11,))
+        target[4] = -100
+        weight = torch.rand(borders[-1]) + 0.5
+        for options in (
+            {},
+            {"reduction": "none"},
+            {"reduction": "sum", "label_smoothing": 0.2, "weight": weight, "z_loss": 0.01},
+        ):
+            whole_x, whole_w = x.clone().requires_grad_(), w.clone().requires_grad_()
+            start, stop = borders[rank], borders[rank + 1]
+            local_x, local_w = x.clone().requires_grad_(), w[start:stop].clone().requires_grad_()
+            want = osm.cross_entropy(whole_x @ whole_w.T, target, **options)
+            got = distributed.linear_cross_entropy(
+                local_x, local_w, target, vocab_start=start, vocab_size=borders[-1], chunk_rows=4, **options
+            )
+            torch.testing.assert_close(got, want, rtol=3e-6, atol=3e-6)
+            upstream = torch.randn(want.shape, dtype=dtype)
+            want.backward(upstream)
+            got.backward(upstream)
+            eps = 16 * torch.finfo(dtype).eps
+            torch.testing.assert_close(local_x.grad, whole_x.grad, rtol=0, atol=eps * whole_x.grad.abs().max().item())
+            torch.testing.assert_close(
+                local_w.grad, whole_w.grad[start:stop], rtol=0, atol=eps * whole_w.grad.abs().max().item()
+            )
+
+
+def case_disagreements_are_errors(rank, size):
+    logits, target = rows(12)
+    with pytest.raises(ValueError, match="disagree about tensor 0: rank 0: shape \\(3,\\)"):
+        distributed.check_group(torch.zeros(3 if rank == 0 else 4))
+    with pytest.raises(ValueError, match="disagree about causal"):
+        distributed.check_group(causal=rank == 0)
+    distributed.check_group(logits, causal=True)
+    with pytest.raises(ValueError, match="disagree about options"):
+        distributed.cross_entropy(logits, target, label_smoothing=0.1 * (rank == 0), debug=True)
+    with pytest.raises(ValueError, match="disagree about dtype"):
+        distributed.cross_entropy(logits.to(torch.float64 if rank else torch.float32), target, debug=True)
+    with pytest.raises(ValueError, match="do not cover classes 0 to"):
+        distributed.cross_entropy(logits, target, vocab_start=0, vocab_size=12 * size, debug=True)
+    distributed.cross_entropy(logits, target, debug=True)
+
+
+def case_wrong_arguments_are_errors_on_every_process(rank, size):
+    logits, target = rows(12)
+    for more in ({"vocab_size": 12}, {"vocab_start": 0, "vocab_size": 12}):
+        with pytest.raises(ValueError, match=r"(has all|all classes)"):
+            distributed.cross_entropy(logits, target, **more)
+    with pytest.raises(ValueError, match="beyond vocab_size"):
+        distributed.cross_entropy(logits, target, vocab_start=12 * size - 1, vocab_size=12 * size)
+    with pytest.raises(ValueError, match="both or neither"):
+        distributed.cross_entropy(logits, target, vocab_start=0)
+    with pytest.raises(IndexError, match=r"target\[1\] is 4000"):
+        distributed.cross_entropy(logits, target.index_fill(0, torch.tensor(1), 4000))
+    with pytest.raises(TypeError, match="class indices"):
+        distributed.cross_entropy(logits, torch.softmax(logits, 1))
+    with pytest.raises(ValueError, match="one number a class of the vocabulary"):
+        distributed.cross_entropy(logits, target, torch.ones(12))
+    with pytest.raises(ValueError, match="axis is 5"):
+        distributed.softmax(logits, 5)
+    loss = distributed.cross_entropy(logits.requires_grad_(), target)
+    (grad,) = torch.autograd.grad(loss, logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        grad.sum().backward()

@@ -1,0 +1,53 @@
+"""Runs every case of a module in a few Gloo processes on this machine, once, and tells how each one ended."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pickle
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+
+def names_of(module: str) -> list[str]:
+    """The cases of a module: its functions case_…, in order."""
+    found = importlib.import_module(module)
+    return [name for name, _ in inspect.getmembers(found, inspect.isfunction) if name.startswith("case_")]
+
+
+def run_all(module: str, size: int, folder: Path) -> dict[str, str | None]:
+    """Name of each case -> None, or what went wrong on which rank."""
+    start = (module, size, str(folder))
+    torch.multiprocessing.start_processes(_work, start, nprocs=size, join=True, start_method="spawn")
+    ended: dict[str, str | None] = dict.fromkeys(names_of(module), "not run: an earlier case went wrong")
+    for name in ended:
+        texts = [pickle.loads((folder / f"{rank}.pickle").read_bytes()).get(name, ended[name]) for rank in range(size)]
+        wrong = [f"rank {rank} of {size}:\n{text}" for rank, text in enumerate(texts) if text is not None]
+        ended[name] = "\n".join(wrong) or None
+    return ended
+
+
+def _work(rank: int, module: str, size: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=timedelta(seconds=20)
+    )
+    cases = importlib.import_module(module)
+    ended: dict[str, str | None] = {}
+    for name in names_of(module):
+        torch.manual_seed(7)
+        try:
+            getattr(cases, name)(rank, size)
+            dist.barrier()
+            ended[name] = None
+        except BaseException:
+            # The others may wait in a collective that this process never reaches: they end with an error of their own.
+            ended[name] = traceback.format_exc()
+            break
+    Path(folder, f"{rank}.pickle").write_bytes(pickle.dumps(ended))
+    os._exit(0)

@@ -1,0 +1,71 @@
+"""Every distributed function equals its one-device result, with two and four processes over Gloo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.distributed.processes import names_of, run_all
+
+MODULES = ("tests.distributed.loss_cases", "tests.distributed.ring_cases")
+SIZES = (2, 4)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """(module, size) -> how its cases ended; each pair of processes starts once."""
+    found = {}
+
+    def run(module, size):
+        if (module, size) not in found:
+            found[module, size] = run_all(module, size, tmp_path_factory.mktemp("processes"))
+        return found[module, size]
+
+    return run
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module in MODULES for name in names_of(module)])
+def test_case(ended, module, name, size):
+    text = ended(module, size)[name]
+    assert text is None, text
+
+
+DIES = """
+import datetime, os, sys, torch, torch.distributed as dist
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2,
+                        timeout=datetime.timedelta(seconds=10))
+from online_softmax import distributed
+dist.barrier()
+if rank == 1:
+    os._exit(0)
+try:
+    distributed.cross_entropy(torch.randn(4, 8), torch.zeros(4, dtype=torch.long))
+except RuntimeError as error:
+    print("torch's own:", type(error).__name__)
+    os._exit(3)
+"""
+
+
+def test_a_process_that_dies_is_an_error_within_the_time_out(tmp_path):
+    started = [
+        subprocess.Popen([sys.executable, "-c", DIES, str(rank), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    said, _ = started[0].communicate(timeout=60)
+    started[1].wait(timeout=60)
+    assert started[0].returncode == 3
+    assert "torch's own" in said
+
+
+def test_without_a_process_group_the_error_says_what_to_call():
+    import torch
+
+    from online_softmax import distributed
+
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        distributed.cross_entropy(torch.randn(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(RuntimeError, match="torchrun"):
+        distributed.softmax(torch.randn(2, 3))
