@@ -19,7 +19,7 @@ namespace online_softmax {
 
 template <class T>
 ONLINE_SOFTMAX_FN constexpr T negative_infinity() {
-    return -static_cast<T>(__builtin_huge_val());
+    return static_cast<T>(__builtin_bit_cast(double, 0xfff0000000000000ull));  // NVRTC has no __builtin_huge_val
 }
 
 template <class T>

@@ -1,0 +1,114 @@
+// What is summed over a row of logits, and the loss and gradient factors that follow from it.
+#pragma once
+#include "../../_cuda/summary.cuh"
+#include "classes.cuh"
+
+namespace online_softmax {
+
+constexpr int kFound = 2 + (kSpread ? 2 : 0) + (kAux ? 2 : 0);  // numbers in a warp's record
+
+__device__ __forceinline__ float as_number(int bits, float) { return __int_as_float(bits); }
+__device__ __forceinline__ double as_number(int bits, double) { return double(bits); }
+__device__ __forceinline__ int as_index(float number) { return __float_as_int(number); }
+__device__ __forceinline__ int as_index(double number) { return int(number); }
+
+template <class A>
+struct RowSums {
+    A m = -infinity<A>(), s = 0;    // the state
+    A pull = 0, mass = 0;           // sum of w q' x, and of w q'
+    A energy = 0;                   // sum of exp(x - m) (x - m)
+    int first_maximum = 0x7fffffff, first_nan = 0x7fffffff;
+
+    __device__ __forceinline__ void over_lanes() {
+        const State<A> state = state_of(m, lane_sum<kLanes>(s));
+        m = state.m, s = state.s;
+        if constexpr (kSpread) pull = lane_sum<kLanes>(pull), mass = lane_sum<kLanes>(mass);
+        if constexpr (kAux) {
+            energy = lane_sum<kLanes>(energy);
+            first_maximum = lane_minimum<kLanes>(first_maximum);
+            first_nan = lane_minimum<kLanes>(first_nan);
+        }
+    }
+
+    // One index travels: a row with a NaN has no use for its maximum.
+    struct Record { A at[kFound]; };
+    __device__ __forceinline__ Record record() const {
+        Record found;
+        found.at[0] = m, found.at[1] = s;
+        if constexpr (kSpread) found.at[2] = pull, found.at[3] = mass;
+        if constexpr (kAux) found.at[kFound - 2] = energy, found.at[kFound - 1] = as_number(predicted(), A());
+        return found;
+    }
+    __device__ __forceinline__ int predicted() const { return is_nan(s) ? first_nan : first_maximum; }
+
+    __device__ __forceinline__ void merge(const A* records) {
+        const State<A> row = merge_records<A, kFound>(records);
+        m = row.m, s = row.s;
+        if constexpr (kSpread) {
+            pull = mass = 0;
+            for_my_records<A, kFound>(records, [&](const A* r) { pull += r[2], mass += r[3]; });
+            pull = lane_sum<32>(pull), mass = lane_sum<32>(mass);
+        }
+        if constexpr (kAux) {
+            energy = 0, first_maximum = first_nan = 0x7fffffff;
+            for_my_records<A, kFound>(records, [&](const A* r) {
+                const A shift = r[1] == A(0) ? A(0) : r[0] - row.m;
+                energy += rescale_factor(r[0], row.m, Exp()) * (r[kFound - 2] + r[1] * shift);
+                const int index = as_index(r[kFound - 1]);
+                if (is_nan(r[1])) first_nan = min(first_nan, index);
+                else if (r[0] == row.m) first_maximum = min(first_maximum, index);
+            });
+            energy = lane_sum<32>(energy);
+            first_maximum = lane_minimum<32>(first_maximum);
+            first_nan = lane_minimum<32>(first_nan);
+        }
+    }
+    __device__ __forceinline__ A entropy() const { return log(s) - energy / s; }
+};
+
+template <class A>
+struct RowLoss {
+    const RowSums<A>& sums;
+    bool kept, known;
+    A log_s, lse;
+    A label_mass;   // on the label's class alone, smoothing's share aside
+    A spread;       // what smoothing gives every class
+    A mass;         // of all classes
+
+    __device__ __forceinline__ RowLoss(const RowSums<A>& row, bool is_kept, bool is_known, A label_weight, A kept_mass,
+                                       A smoothing_spread, int classes)
+        : sums(row), kept(is_kept), known(is_known), log_s(log(row.s)), lse(row.m + log_s),
+          label_mass(label_weight * kept_mass), spread(smoothing_spread) {
+        if (kProbabilities) mass = row.mass;
+        else if (!kWeighted) mass = 1;  // (1 - eps) + C (eps / C), without its rounding
+        else mass = label_mass + (kSmoothing ? spread * row.mass : A(0));
+    }
+
+    __device__ __forceinline__ A loss(A label_logit, A z_loss) const {
+        if (!kept) return 0;
+        if (!known || !is_finite(lse)) return not_a_number<A>();
+        A loss = 0;
+        if constexpr (kProbabilities) {
+            loss = sums.mass * lse - sums.pull;
+        } else {
+            if (label_mass != A(0)) loss = label_mass * ((sums.m - label_logit) + log_s);
+            if (kSmoothing) loss += spread * (sums.mass * lse - sums.pull);
+        }
+        return loss + z_loss * lse * lse;
+    }
+
+    // What multiplies a class's probability in the gradient.
+    __device__ __forceinline__ A pull(A on_class, A on_z, A on_lse) const {
+        if (kept && !known) return not_a_number<A>();
+        return kept ? on_class * mass + on_z * lse + on_lse : on_lse;
+    }
+    // exp(x - m_warp) times this is the probability.
+    __device__ __forceinline__ A probability_factor(A m_warp) const {
+        return sums.m == infinity<A>() ? not_a_number<A>() : rescale_factor(m_warp, sums.m, Exp()) / sums.s;
+    }
+    __device__ __forceinline__ A probability(A x) const {
+        return is_finite(lse) ? Exp()(x - sums.m) / sums.s : not_a_number<A>();
+    }
+};
+
+}  // namespace online_softmax
