@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .limits import Limits
 
 _THREADS = (64, 128, 192, 256, 320, 384, 448, 512)
+RECORDS = 5 * 1024  # shared memory that the warps' records and barriers may take beside the row
 
 
 class Geometry(NamedTuple):
@@ -31,7 +32,17 @@ class Geometry(NamedTuple):
     @property
     def row_shared(self) -> int:
         """Bytes of shared memory that hold one block's part of a row; lanes of one warp need none."""
-        return 0 if self.group <= 32 else self.group * self.slots * 16
+        return 0 if self.group <= 32 else self.threads * self.slots * 16
+
+    def grid(self, rows: int, resident: int) -> int:
+        """Clusters (or blocks) to launch: `resident` is how many the device runs at once."""
+        if self.group < self.threads:
+            return -(-rows * self.group // self.threads)
+        return min(rows, resident) if self.persistent else rows
+
+    def pieces(self, words: int) -> int:
+        """Blocks that a row of so many words is split over."""
+        return -(-words // (self.group * self.slots))
 
     def macros(self) -> tuple[tuple[str, str], ...]:
         return (
@@ -84,15 +95,49 @@ def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     return found and found._replace(blocks=1024 // found.threads)
 
 
+def staged(words: int, itemsize: int, limits: Limits) -> Geometry | None:
+    """Forward of rows too long for registers: kept in shared memory, by clusters that stay."""
+    for slots in (8, 12, 16, 20, 24):
+        shape = Geometry(512, 512, slots, limits.largest_cluster, persistent=True, blocks=2 if slots <= 12 else 1)
+        if words <= shape.words and shape.row_shared + RECORDS <= limits.shared_bytes:
+            return shape if 2 * (shape.row_shared + RECORDS) <= limits.shared_bytes else shape._replace(blocks=1)
+    return None
+
+
+def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
+    """softmax and log_softmax backward: both arrays in shared memory, two words of a thread at a time in registers."""
+    short = within_warp(words, 4)
+    if short is not None:
+        return short
+    for slots in (4, 6, 8):
+        found = within_cluster(words, slots, limits)
+        if found is not None:
+            blocks = 1024 // found.threads if slots == 4 else 1
+            fits = 2 * found.row_shared + RECORDS <= limits.shared_bytes
+            return found._replace(blocks=blocks) if fits else None
+    return None
+
+
+def split(itemsize: int, arrays: int = 1) -> Geometry:
+    """A piece of a row that no cluster can keep."""
+    slots = (4 if itemsize == 2 else 8) // arrays
+    return Geometry(512, 512, slots, blocks=2)
+
+
 def cross_entropy(words: int, itemsize: int, limits: Limits, heavy: bool) -> Geometry | None:
     """Clusters that stay.  `heavy`: options that hold a second number for every element."""
     slots = 4 if itemsize == 2 else 8
     short = within_warp(words, slots)
     if short is not None:
         return short
-    threads = (64, 128, 192, 256) if heavy else (64, 128, 192, 256, 320, 384)
-    found = within_cluster(words, slots, limits, threads)
-    if found is None:  # the longest rows: fewer threads with more to hold
-        found = within_cluster(words, 2 * slots, limits, (256,)) if not heavy else None
-        return found and found._replace(persistent=True, blocks=2)
-    return found._replace(persistent=True, blocks=(512 if heavy else 768) // found.threads)
+    if heavy:
+        found = within_cluster(words, slots, limits, (64, 128, 192, 256))
+        if found is not None:
+            return found._replace(persistent=True, blocks=512 // found.threads)
+        found = within_cluster(words, slots, limits, (320, 384, 448, 512))
+        return found and found._replace(persistent=True, blocks=1)
+    found = within_cluster(words, slots, limits, (64, 128, 192, 256, 320, 384))
+    if found is not None:
+        return found._replace(persistent=True, blocks=768 // found.threads)
+    found = within_cluster(words, 2 * slots, limits, (256,))  # the longest rows: fewer threads with more to hold
+    return found and found._replace(persistent=True, blocks=2)

@@ -71,19 +71,30 @@ __device__ __forceinline__ void for_each(const Part& part, int first, Fn fn) {
     }
 }
 
+// Whether a second array's row can be moved in the words of the first one: position 0 falls on a multiple of the pack.
+template <class O, int PER_WORD>
+__device__ __forceinline__ bool aligned_with(const O* row, const Part& part) {
+    return (uint64(row + part.column) & (sizeof(Pack<O, PER_WORD>) < 16 ? sizeof(Pack<O, PER_WORD>) - 1 : 15)) == 0;
+}
+
 // Starts copying this thread's words to shared memory.  Nothing beyond the row's end is read, and before its start only
-// the rest of an aligned word.
-template <class T, int SLOTS_, int STRIDE>
+// the rest of an aligned word.  SECOND: an array whose rows may start off the words of the first one.
+template <class T, int SLOTS_, int STRIDE, bool SECOND = false>
 __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const Part& part, int first) {
     constexpr int per_word = kPerWord<T>;
     const T* source = row + part.column;
+    if (SECOND && !aligned_with<T, per_word>(row, part)) {
+        for_each<SLOTS_, per_word, STRIDE>(part, first, [&](int, int at) { shared[at] = source[at]; });
+        return;
+    }
     const int full = part.high / per_word;
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
         if (word < full) copy_async(shared + word * per_word, source + word * per_word);
     }
-    if (part.high % per_word != 0 && full % STRIDE == first) {  // the row's last word
+    const int slot = (full - first) / STRIDE;
+    if (part.high % per_word != 0 && full >= first && full - first == slot * STRIDE && slot < SLOTS_) {  // the last word
         for (int at = max(full * per_word, part.low); at < part.high; ++at) shared[at] = source[at];
     }
 }
@@ -100,10 +111,11 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
         const int word = i * STRIDE + first;
         const bool whole = part.whole(word);
         A* const mine = values + i * per_word;
-        if (IN_SHARED ? word * per_word < part.high : whole)
+        if (IN_SHARED ? word * per_word < part.high : whole) {
             unpack(*reinterpret_cast<const Pack<T, per_word>*>(source + word * per_word), mine);
 #pragma unroll
-        for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
+            for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
+        }
         if (!whole) {
 #pragma unroll
             for (int k = 0; k < per_word; ++k) {
@@ -119,12 +131,6 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
 template <class T, int SLOTS_, int STRIDE, bool IN_SHARED, class A>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing) {
     load_words<T, SLOTS_, STRIDE, IN_SHARED>(values, source, part, first, missing, [](int, A x) { return x; });
-}
-
-// Whether a second array's row can be moved in the words of the first one: position 0 falls on a multiple of the pack.
-template <class O, int PER_WORD>
-__device__ __forceinline__ bool aligned_with(const O* row, const Part& part) {
-    return (uint64(row + part.column) & (sizeof(Pack<O, PER_WORD>) < 16 ? sizeof(Pack<O, PER_WORD>) - 1 : 15)) == 0;
 }
 
 // Writes fn(index, position) to the row's positions that this thread holds.  `row` is column 0 of the output.

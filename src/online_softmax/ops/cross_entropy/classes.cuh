@@ -62,4 +62,24 @@ struct WeightSlice {
     }
 };
 
+// The mass w_c q'_c on a column, except for the smoothing's constant factor eps / C of index targets.
+template <class A, class WeightOf, class Target>
+struct ClassMass {
+    const WeightOf& weight_of;
+    const Target* target;  // of this row
+    A kept_mass, spread;   // 1 - eps, eps / C
+
+    __device__ __forceinline__ A operator()(int column) const {
+        if constexpr (kProbabilities) return weight_of(column) * (kept_mass * A(widen(target[column])) + spread);
+        else return weight_of(column);
+    }
+};
+
+template <class A>
+struct WeightInMemory {
+    const A* weight;
+    __device__ __forceinline__ WeightInMemory(A*, const A* weights, int, int) : weight(weights) {}
+    __device__ __forceinline__ A operator()(int column) const { return kWeighted ? weight[column] : A(1); }
+};
+
 }  // namespace online_softmax

@@ -40,10 +40,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     Found exchange(shared, rank);
     constexpr bool slice_weights = kWeighted && kSpread && !kWithinWarp;
     Compute* const slice = reinterpret_cast<Compute*>(words + kSlots * kThreads);
-    const auto weight_of = [&] {
-        if constexpr (slice_weights) return WeightSlice<Compute>(slice, weight, classes, rank);
-        else return [=](int column) { return kWeighted ? weight[column] : Compute(1); };
-    }();
+    using WeightOf = Either<slice_weights, WeightSlice<Compute>, WeightInMemory<Compute>>::type;
+    const WeightOf weight_of(slice, weight, classes, rank);
 
     do {
         const bool active = row < rows;  // a group beyond the last row goes on with an empty one
@@ -66,12 +64,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             }
         }
         // The mass w_c q'_c on a column, except for the smoothing's constant factor eps / C of index targets.
-        const auto mass_of = [&](auto column) -> Compute {
-            if constexpr (kProbabilities)
-                return weight_of(column) * (kept_mass * Compute(widen(target[column])) + spread);
-            else
-                return weight_of(column);
-        };
+        const ClassMass<Compute, WeightOf, Target> mass_of{weight_of, target, kept_mass, spread};
 
         Compute values[kValues], slopes[kSoftcap ? kValues : 1], label_logit = 0, label_slope = 1;
         const auto adjust = [&](int i, Compute x) { return logit(x, slopes[kSoftcap ? i : 0]); };
@@ -88,25 +81,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         if constexpr (kPersistent) fetch(row + stride);  // into the words just read
         m = lane_maximum<kLanes>(m);
 
-        RowSums<Compute> sums;
-        if constexpr (kSpread) {
-            for_each<kSlots, kElements, kGroup>(part, thread, [&](int i, int position) {
-                const Compute mass = mass_of(position + part.column);
-                sums.mass += mass;
-                sums.pull += mass != Compute(0) ? mass * values[i] : Compute(0);  // no mass, no part: not even of -inf
-            });
-        }
-        if constexpr (kAux) {
-            for_each<kSlots, kElements, kGroup>(part, thread, [&](int i, int position) {
-                if (values[i] == m) sums.first_maximum = min(sums.first_maximum, position + part.column);
-                if (is_nan(values[i])) sums.first_nan = min(sums.first_nan, position + part.column);
-            });
-        }
-        sums.m = m;
-        sums.s = exponential_sum<kGradient, kValues>(values, m, ExpOf(), [&](Compute y, Compute d) {
-            if constexpr (kAux) sums.energy += y > Compute(0) ? y * d : Compute(0);
-        });
-        sums.over_lanes();
+        const RowSums<Compute> sums = sums_of<kGradient, ExpOf>(values, m, part, thread, mass_of);
         RowSums<Compute> total = sums;
         if constexpr (!kWithinWarp) total.merge(exchange.swap(sums.record().at));
 
@@ -128,7 +103,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             const Compute pull = result.pull(on_class, on_z, incoming_lse);
             const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
             const Compute chain = kScaled ? logit.scale : Compute(1);
-            const Compute factor = result.probability_factor(m) * pull * chain;
+            const Compute factor = result.probability_factor(sums.m) * pull * chain;
             const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
             Input* const target_row = gradient + row * gradient_stride;
             store_words<Input, kSlots, kElements, kGroup, Compute>(

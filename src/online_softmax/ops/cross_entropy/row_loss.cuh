@@ -1,5 +1,6 @@
 // What is summed over a row of logits, and the loss and gradient factors that follow from it.
 #pragma once
+#include "../../_cuda/rows.cuh"
 #include "../../_cuda/summary.cuh"
 #include "classes.cuh"
 
@@ -11,6 +12,12 @@ __device__ __forceinline__ float as_number(int bits, float) { return __int_as_fl
 __device__ __forceinline__ double as_number(int bits, double) { return double(bits); }
 __device__ __forceinline__ int as_index(float number) { return __float_as_int(number); }
 __device__ __forceinline__ int as_index(double number) { return int(number); }
+
+// sum of exp(x - to) (x - to) from the same sum against maximum `from`.
+template <class A>
+__device__ __forceinline__ A shifted_energy(A from, A s, A energy, A to) {
+    return rescale_factor(from, to, Exp()) * (energy + s * (s == A(0) ? A(0) : from - to));
+}
 
 template <class A>
 struct RowSums {
@@ -52,8 +59,7 @@ struct RowSums {
         if constexpr (kAux) {
             energy = 0, first_maximum = first_nan = 0x7fffffff;
             for_my_records<A, kFound>(records, [&](const A* r) {
-                const A shift = r[1] == A(0) ? A(0) : r[0] - row.m;
-                energy += rescale_factor(r[0], row.m, Exp()) * (r[kFound - 2] + r[1] * shift);
+                energy += shifted_energy(r[0], r[1], r[kFound - 2], row.m);
                 const int index = as_index(r[kFound - 1]);
                 if (is_nan(r[1])) first_nan = min(first_nan, index);
                 else if (r[0] == row.m) first_maximum = min(first_maximum, index);
@@ -63,8 +69,55 @@ struct RowSums {
             first_nan = lane_minimum<32>(first_nan);
         }
     }
+    // One more record, thread by thread.
+    __device__ __forceinline__ void absorb(const A* record) {
+        const State<A> both = online_softmax::merge(State<A>{m, s}, State<A>{record[0], record[1]}, Exp());
+        if constexpr (kSpread) pull += record[2], mass += record[3];
+        if constexpr (kAux) {
+            energy = shifted_energy(m, s, energy, both.m) + shifted_energy(record[0], record[1], record[kFound - 2], both.m);
+            const int index = as_index(record[kFound - 1]);
+            if (m != both.m) first_maximum = 0x7fffffff;
+            if (is_nan(record[1])) first_nan = min(first_nan, index);
+            else if (record[0] == both.m) first_maximum = min(first_maximum, index);
+        }
+        m = both.m, s = both.s;
+    }
+    // What the lanes of a warp absorbed, against their common maximum; then over_lanes() adds up.
+    __device__ __forceinline__ void rebase(A common) {
+        if constexpr (kAux) {
+            energy = shifted_energy(m, s, energy, common);
+            if (m != common) first_maximum = 0x7fffffff;
+        }
+        s *= rescale_factor(m, common, Exp());
+        m = common;
+    }
     __device__ __forceinline__ A entropy() const { return log(s) - energy / s; }
 };
+
+// The sums over a thread's logits, which their exponentials replace if KEEP; `m` is the warp's maximum.
+template <bool KEEP, class ExpFn, class A, class MassOf>
+__device__ __forceinline__ RowSums<A> sums_of(A* values, A m, const Part& part, int thread, const MassOf& mass_of) {
+    RowSums<A> sums;
+    if constexpr (kSpread) {
+        for_each<kSlots, kElements, kGroup>(part, thread, [&](int i, int position) {
+            const A mass = mass_of(position + part.column);
+            sums.mass += mass;
+            sums.pull += mass != A(0) ? mass * values[i] : A(0);  // no mass, no part: not even of -inf
+        });
+    }
+    if constexpr (kAux) {
+        for_each<kSlots, kElements, kGroup>(part, thread, [&](int i, int position) {
+            if (values[i] == m) sums.first_maximum = min(sums.first_maximum, position + part.column);
+            if (is_nan(values[i])) sums.first_nan = min(sums.first_nan, position + part.column);
+        });
+    }
+    sums.m = m;
+    sums.s = exponential_sum<KEEP, kValues>(values, m, ExpFn(), [&](A y, A d) {
+        if constexpr (kAux) sums.energy += y > A(0) ? y * d : A(0);
+    });
+    sums.over_lanes();
+    return sums;
+}
 
 template <class A>
 struct RowLoss {

@@ -1,0 +1,138 @@
+"""Launches of the row kernels of cross-entropy: in registers (cuda.cu), or split over blocks (split.cu)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ..._cuda import geometry
+from ..._cuda.compile import Source
+from ..._cuda.geometry import Geometry
+from ..._cuda.launch import Loaded, load
+from ..._cuda.limits import Limits, device_limits
+from ..._cuda.rows import NAMES, compute_dtype
+from .options import Options
+
+_TARGETS = {**NAMES, torch.int32: "int", torch.int64: "long long"}
+
+
+class Switches(NamedTuple):
+    """What is compiled into a kernel; an option that is off costs nothing."""
+
+    target: torch.dtype
+    weighted: bool
+    smoothing: bool
+    scaled: bool
+    softcap: bool
+    aux: bool
+    gradient: bool
+
+    @property
+    def spread(self) -> bool:
+        """Whether every class has target mass."""
+        return self.smoothing or self.target.is_floating_point
+
+    def macros(self) -> tuple[tuple[str, str], ...]:
+        flags = {
+            "PROBABILITIES": self.target.is_floating_point, "WEIGHTED": self.weighted, "SMOOTHING": self.smoothing,
+            "SCALED": self.scaled, "SOFTCAP": self.softcap, "AUX": self.aux, "GRADIENT": self.gradient,
+        }
+        return (("TARGET", _TARGETS[self.target]), *((name, str(int(on))) for name, on in flags.items()))
+
+    def record(self) -> int:
+        """Numbers in a record: kFound of row_loss.cuh."""
+        return 2 + 2 * self.spread + 2 * self.aux
+
+
+class Plan(NamedTuple):
+    """One way to take a row: the file, its entry points in order, the shape, and dynamic shared memory a block."""
+
+    file: str
+    entries: tuple[str, ...]
+    shape: Geometry
+    shared: int
+
+    def sources(self, dtype: torch.dtype, switches: Switches) -> tuple[Source, ...]:
+        macros = (("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[dtype]), *self.shape.macros(), *switches.macros())
+        return tuple(Source(f"ops/cross_entropy/{self.file}", entry, macros) for entry in self.entries)
+
+
+def _shared(shape: Geometry, dtype: torch.dtype, switches: Switches) -> int:
+    """The row, and WeightSlice (classes.cuh): a plane for each element of a word."""
+    if not shape.row_shared or not (switches.weighted and switches.spread):
+        return shape.row_shared
+    plane = shape.slots * shape.threads + shape.cluster + 2
+    return shape.row_shared + plane * (16 // dtype.itemsize) * compute_dtype(dtype).itemsize
+
+
+def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits, shape: Geometry | None = None) -> Plan:
+    heavy = switches.softcap or (switches.weighted and switches.spread) or switches.aux
+    shape = shape or geometry.cross_entropy(words, dtype.itemsize, limits, heavy)
+    if shape is not None:
+        shared = _shared(shape, dtype, switches)
+        if shared + geometry.RECORDS <= limits.shared_bytes:
+            return Plan("cuda.cu", ("cross_entropy_rows",), shape, shared)
+    entries = ("loss_pieces_sum", "loss_pieces_merge", "loss_pieces_write")
+    return Plan("split.cu", entries, geometry.split(dtype.itemsize)._replace(blocks=1), 0)
+
+
+@lru_cache(maxsize=4096)
+def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches,
+             shape: Geometry | None) -> tuple[tuple[Loaded, ...], Geometry, bool]:
+    limits = device_limits(device)
+    while True:
+        chosen = plan(words, dtype, switches, limits, shape)
+        loaded = tuple(
+            load(device, source, chosen.shape.threads, chosen.shape.cluster, chosen.shared)
+            for source in chosen.sources(dtype, switches)
+        )
+        if loaded[0].resident or chosen.shape.cluster <= 8:
+            return loaded, chosen.shape, chosen.file == "split.cu"
+        limits = limits._replace(largest_cluster=8)  # this device, or the part of it we have, grants no sixteen
+
+
+def _at(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, options: Options,
+        divisors: torch.Tensor, losses: torch.Tensor, lses: torch.Tensor, gradient: torch.Tensor | None,
+        incoming: tuple[int, int, int, int] = (0, 0, 0, 0),
+        aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None, shape: Geometry | None = None) -> None:
+    """Launch over all rows.  `incoming`: grad_loss, its stride, grad_lse, its stride (pointers, elements; 0 for none);
+    `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target probabilities."""
+    rows, classes = logits.shape
+    size = logits.element_size()
+    step = logits.stride(0)
+    words = geometry.words_of(classes, size, logits.data_ptr() % 16 == 0 and step * size % 16 == 0)
+    switches = Switches(
+        target.dtype, weight is not None, options.label_smoothing != 0, options.scale != 1,
+        options.softcap is not None, aux is not None, gradient is not None,
+    )
+    kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches, shape)
+    gradient_step = 0 if gradient is None else gradient.stride(0)
+    labels = (target.data_ptr(), target.stride(0), _at(weight))
+    factors = (float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing))
+    z_loss = float(options.z_loss)
+    summary = (
+        z_loss, z_loss if options.reduction == "none" else 0.0, divisors.data_ptr(), *incoming, losses.data_ptr(),
+        lses.data_ptr(), *((0, 0, 0) if aux is None else (tensor.data_ptr() for tensor in aux)),
+    )
+    if not split:
+        kernels[0](
+            shape.grid(rows, kernels[0].resident), logits.data_ptr(), _at(gradient), rows, classes, step, gradient_step,
+            *labels, options.ignore_index, *factors, *summary,
+        )
+        return
+    add, merge, write = kernels
+    pieces = shape.pieces(words)
+    records = torch.empty((rows, pieces, switches.record()), dtype=losses.dtype, device=losses.device)
+    row_factors = torch.empty((rows, 4), dtype=losses.dtype, device=losses.device)
+    add(rows * pieces, logits.data_ptr(), classes, pieces, step, *labels, *factors, records.data_ptr())
+    merge(rows, records.data_ptr(), pieces, logits.data_ptr(), classes, step, *labels, options.ignore_index, *factors,
+          *summary, row_factors.data_ptr())
+    if gradient is not None:
+        write(rows * pieces, logits.data_ptr(), gradient.data_ptr(), classes, pieces, step, gradient_step, *labels,
+              *factors, row_factors.data_ptr())

@@ -1,0 +1,124 @@
+"""Launches of the row kernels: in registers (cuda.cu), in shared memory (staged.cu), split over blocks (split.cu)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ..._cuda import geometry
+from ..._cuda.compile import Source
+from ..._cuda.geometry import Geometry
+from ..._cuda.launch import Loaded, load
+from ..._cuda.limits import Limits, device_limits
+from ..._cuda.rows import NAMES, Rows, compute_dtype
+
+SOFTMAX, LOG_SOFTMAX, LOGSUMEXP = range(3)
+
+
+class Plan(NamedTuple):
+    """One way to take a row: the file, its entry points in order, the shape, and dynamic shared memory a block."""
+
+    file: str
+    entries: tuple[str, ...]
+    shape: Geometry
+    shared: int
+
+    def sources(self, operation: int, dtype: torch.dtype, out: torch.dtype) -> tuple[Source, ...]:
+        macros = (("OPERATION", str(operation)), ("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[out]), *self.shape.macros())
+        return tuple(Source(f"ops/softmax/{self.file}", entry, macros) for entry in self.entries)
+
+
+def plan_forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
+    shape = geometry.forward(words, itemsize, limits)
+    if shape is not None:
+        return Plan("cuda.cu", ("softmax_rows",), shape, shape.row_shared)
+    shape = geometry.staged(words, itemsize, limits)
+    if shape is not None and operation != LOGSUMEXP:  # split reads a row once where nothing is written
+        return Plan("staged.cu", ("softmax_staged",), shape, shape.row_shared)
+    return Plan("split.cu", ("pieces_summarise", "pieces_merge", "pieces_write"), geometry.split(itemsize), 0)
+
+
+def plan_backward(words: int, itemsize: int, limits: Limits) -> Plan:
+    shape = geometry.backward(words, itemsize, limits)
+    if shape is not None:
+        return Plan("backward.cu", ("softmax_backward_rows",), shape, 2 * shape.threads * shape.slots * 16)
+    entries = ("gradient_pieces_sum", "gradient_pieces_merge", "gradient_pieces_write")
+    return Plan("backward_split.cu", entries, geometry.split(itemsize, arrays=2), 0)
+
+
+def plan_logsumexp_backward(words: int, itemsize: int) -> Plan:
+    shape = geometry.within_warp(words, 4) or geometry.split(itemsize)
+    return Plan("logsumexp_backward.cu", ("logsumexp_backward_rows",), shape, 0)
+
+
+@lru_cache(maxsize=4096)
+def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int,
+             shape: Geometry | None = None) -> tuple[tuple[Loaded, ...], Geometry, str]:
+    limits = device_limits(device)
+    while True:
+        if kind == "forward":
+            plan = plan_forward(operation, words, dtype.itemsize, limits)
+        elif kind == "backward":
+            plan = plan_backward(words, dtype.itemsize, limits)
+        else:
+            plan = plan_logsumexp_backward(words, dtype.itemsize)
+        if shape is not None:
+            plan = plan._replace(shape=shape, shared=shape.row_shared * (2 if kind == "backward" else 1))
+        loaded = tuple(
+            load(device, source, plan.shape.threads, plan.shape.cluster, plan.shared)
+            for source in plan.sources(operation, dtype, out)
+        )
+        if loaded[0].resident or plan.shape.cluster <= 8:
+            return loaded, plan.shape, plan.file
+        limits = limits._replace(largest_cluster=8)  # this device, or the part of it we have, grants no sixteen
+
+
+def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int, shape: Geometry | None = None) -> None:
+    """Launch over all rows; logsumexp leaves one number a row."""
+    x = rows.tensor
+    words = geometry.words_of(rows.length, x.element_size(), rows.aligned)
+    kernels, shape, file = _kernels("forward", x.get_device(), operation, x.dtype, y.dtype, words, shape)
+    where = (rows.inner, rows.outer_stride, rows.inner_stride)
+    if file != "split.cu":
+        kernels[0](shape.grid(rows.count, kernels[0].resident), x.data_ptr(), y.data_ptr(), rows.count, rows.length,
+                   *where, y_stride)
+        return
+    pieces = shape.pieces(words)
+    states = torch.empty((rows.count, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
+    summarise, merge, write = kernels
+    summarise(rows.count * pieces, x.data_ptr(), rows.length, pieces, *where, states.data_ptr())
+    merge(rows.count, states.data_ptr(), pieces, y.data_ptr())
+    if operation != LOGSUMEXP:
+        write(rows.count * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr())
+
+
+def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int,
+             shape: Geometry | None = None) -> None:
+    """Launch over all rows."""
+    words = geometry.words_of(y.length, y.tensor.element_size(), y.aligned)
+    device, dtype = y.tensor.get_device(), y.tensor.dtype
+    kernels, shape, file = _kernels("backward", device, operation, dtype, dx.dtype, words, shape)
+    pointers = (grad.tensor.data_ptr(), y.tensor.data_ptr())
+    where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
+    if file == "backward.cu":
+        kernels[0](shape.grid(y.count, kernels[0].resident), *pointers, dx.data_ptr(), y.count, y.length, *where,
+                   dx_stride)
+        return
+    pieces = shape.pieces(words)
+    sums = torch.empty((y.count, pieces), dtype=compute_dtype(dtype, dx.dtype), device=dx.device)
+    add, merge, write = kernels
+    add(y.count * pieces, *pointers, y.length, pieces, *where, sums.data_ptr())
+    merge(y.count, sums.data_ptr(), pieces)
+    write(y.count * pieces, *pointers, dx.data_ptr(), y.length, pieces, *where, dx_stride, sums.data_ptr())
+
+
+def logsumexp_backward(grad: torch.Tensor, x: Rows, lse: torch.Tensor, dx: torch.Tensor, dx_stride: int) -> None:
+    """Launch over all rows; grad and lse contiguous, in the compute dtype."""
+    words = geometry.words_of(x.length, x.tensor.element_size(), x.aligned)
+    device, dtype = x.tensor.get_device(), x.tensor.dtype
+    (kernel,), shape, _ = _kernels("logsumexp_backward", device, LOGSUMEXP, dtype, dx.dtype, words)
+    pieces = shape.pieces(words)
+    kernel(shape.grid(x.count, 0) * pieces, grad.data_ptr(), x.tensor.data_ptr(), lse.data_ptr(), dx.data_ptr(),
+           x.count, x.length, pieces, x.inner, x.outer_stride, x.inner_stride, dx_stride)
