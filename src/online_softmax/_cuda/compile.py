@@ -48,8 +48,8 @@ def build(source: Source, arch: str, logs: Any = None) -> bytes:
 
 
 def cubin(source: Source, arch: str) -> bytes:
-    """The machine code of `source`, from the disk if any process of this user has compiled it."""
-    key = hashlib.sha256(_fingerprint() + repr((source, arch)).encode()).digest()
+    """The machine code of `source`, all entry points of its file, from the disk if any process has compiled it."""
+    key = hashlib.sha256(_fingerprint() + repr((source.file, source.macros, arch)).encode()).digest()
     cache = on_disk()
     try:
         return bytes(cache[key])

@@ -67,9 +67,9 @@ def _shared(shape: Geometry, dtype: torch.dtype, switches: Switches) -> int:
     return shape.row_shared + plane * (16 // dtype.itemsize) * compute_dtype(dtype).itemsize
 
 
-def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits, shape: Geometry | None = None) -> Plan:
+def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
     heavy = switches.softcap or (switches.weighted and switches.spread) or switches.aux
-    shape = shape or geometry.cross_entropy(words, dtype.itemsize, limits, heavy)
+    shape = geometry.cross_entropy(words, dtype.itemsize, limits, heavy)
     if shape is not None:
         shared = _shared(shape, dtype, switches)
         if shared + geometry.RECORDS <= limits.shared_bytes:
@@ -79,11 +79,10 @@ def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits, sha
 
 
 @lru_cache(maxsize=4096)
-def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches,
-             shape: Geometry | None) -> tuple[tuple[Loaded, ...], Geometry, bool]:
+def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches) -> tuple[tuple[Loaded, ...], Geometry, bool]:
     limits = device_limits(device)
     while True:
-        chosen = plan(words, dtype, switches, limits, shape)
+        chosen = plan(words, dtype, switches, limits)
         loaded = tuple(
             load(device, source, chosen.shape.threads, chosen.shape.cluster, chosen.shared)
             for source in chosen.sources(dtype, switches)
@@ -100,7 +99,7 @@ def _at(tensor: torch.Tensor | None) -> int:
 def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, options: Options,
         divisors: torch.Tensor, losses: torch.Tensor, lses: torch.Tensor, gradient: torch.Tensor | None,
         incoming: tuple[int, int, int, int] = (0, 0, 0, 0),
-        aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None, shape: Geometry | None = None) -> None:
+        aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None) -> None:
     """Launch over all rows.  `incoming`: grad_loss, its stride, grad_lse, its stride (pointers, elements; 0 for none);
     `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target probabilities."""
     rows, classes = logits.shape
@@ -111,7 +110,7 @@ def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
         target.dtype, weight is not None, options.label_smoothing != 0, options.scale != 1,
         options.softcap is not None, aux is not None, gradient is not None,
     )
-    kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches, shape)
+    kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
     gradient_step = 0 if gradient is None else gradient.stride(0)
     labels = (target.data_ptr(), target.stride(0), _at(weight))
     factors = (float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing))

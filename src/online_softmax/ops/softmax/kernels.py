@@ -54,8 +54,7 @@ def plan_logsumexp_backward(words: int, itemsize: int) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int,
-             shape: Geometry | None = None) -> tuple[tuple[Loaded, ...], Geometry, str]:
+def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int) -> tuple[tuple[Loaded, ...], Geometry, str]:
     limits = device_limits(device)
     while True:
         if kind == "forward":
@@ -64,8 +63,6 @@ def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: to
             plan = plan_backward(words, dtype.itemsize, limits)
         else:
             plan = plan_logsumexp_backward(words, dtype.itemsize)
-        if shape is not None:
-            plan = plan._replace(shape=shape, shared=shape.row_shared * (2 if kind == "backward" else 1))
         loaded = tuple(
             load(device, source, plan.shape.threads, plan.shape.cluster, plan.shared)
             for source in plan.sources(operation, dtype, out)
@@ -75,11 +72,11 @@ def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: to
         limits = limits._replace(largest_cluster=8)  # this device, or the part of it we have, grants no sixteen
 
 
-def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int, shape: Geometry | None = None) -> None:
+def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
     """Launch over all rows; logsumexp leaves one number a row."""
     x = rows.tensor
     words = geometry.words_of(rows.length, x.element_size(), rows.aligned)
-    kernels, shape, file = _kernels("forward", x.get_device(), operation, x.dtype, y.dtype, words, shape)
+    kernels, shape, file = _kernels("forward", x.get_device(), operation, x.dtype, y.dtype, words)
     where = (rows.inner, rows.outer_stride, rows.inner_stride)
     if file != "split.cu":
         kernels[0](shape.grid(rows.count, kernels[0].resident), x.data_ptr(), y.data_ptr(), rows.count, rows.length,
@@ -94,12 +91,11 @@ def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int, shape: G
         write(rows.count * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr())
 
 
-def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int,
-             shape: Geometry | None = None) -> None:
+def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int) -> None:
     """Launch over all rows."""
     words = geometry.words_of(y.length, y.tensor.element_size(), y.aligned)
     device, dtype = y.tensor.get_device(), y.tensor.dtype
-    kernels, shape, file = _kernels("backward", device, operation, dtype, dx.dtype, words, shape)
+    kernels, shape, file = _kernels("backward", device, operation, dtype, dx.dtype, words)
     pointers = (grad.tensor.data_ptr(), y.tensor.data_ptr())
     where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
     if file == "backward.cu":
