@@ -74,7 +74,7 @@ __device__ __forceinline__ void for_each(const Part& part, int first, Fn fn) {
 // Whether a second array's row can be moved in the words of the first one: position 0 falls on a multiple of the pack.
 template <class O, int PER_WORD>
 __device__ __forceinline__ bool aligned_with(const O* row, const Part& part) {
-    return (uint64(row + part.column) & (sizeof(Pack<O, PER_WORD>) < 16 ? sizeof(Pack<O, PER_WORD>) - 1 : 15)) == 0;
+    return uint64(row + part.column) % Pack<O, PER_WORD>::kAlignment == 0;
 }
 
 // Starts copying this thread's words to shared memory.  Nothing beyond the row's end is read, and before its start only
@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
         const bool whole = part.whole(word);
         A* const mine = values + i * per_word;
         if (IN_SHARED ? word * per_word < part.high : whole) {
-            unpack(*reinterpret_cast<const Pack<T, per_word>*>(source + word * per_word), mine);
+            Pack<T, per_word>::load(source + word * per_word).unpack(mine);
 #pragma unroll
             for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
         }
@@ -145,7 +145,7 @@ __device__ __forceinline__ void store_words(O* row, const Part& part, int first,
 #pragma unroll
         for (int k = 0; k < PER_WORD; ++k) results[k] = fn(i * PER_WORD + k, word * PER_WORD + k);
         if (aligned && part.whole(word)) {
-            *reinterpret_cast<Pack<O, PER_WORD>*>(target + word * PER_WORD) = pack_values<O, PER_WORD>(results);
+            Pack<O, PER_WORD>::of(results).store(target + word * PER_WORD);
         } else {
 #pragma unroll
             for (int k = 0; k < PER_WORD; ++k) {

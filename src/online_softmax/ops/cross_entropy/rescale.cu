@@ -13,12 +13,12 @@ extern "C" __global__ void __launch_bounds__(512) rescale(Element* gradient, int
     constexpr int per_word = kPerWord<Element>;
     const int64 thread = int64(blockIdx.x) * blockDim.x + threadIdx.x, threads = int64(gridDim.x) * blockDim.x;
     for (int64 word = thread; word < count / per_word; word += threads) {
-        auto* const at = reinterpret_cast<Pack<Element, per_word>*>(gradient) + word;
+        Element* const at = gradient + word * per_word;
         Compute values[per_word];
-        unpack(*at, values);
+        Pack<Element, per_word>::load(at).unpack(values);
 #pragma unroll
         for (int k = 0; k < per_word; ++k) values[k] *= factor;
-        *at = pack_values<Element, per_word>(values);
+        Pack<Element, per_word>::of(values).store(at);
     }
     for (int64 i = count / per_word * per_word + thread; i < count; i += threads)
         gradient[i] = Narrow<Element>::one(Compute(widen(gradient[i])) * factor);
