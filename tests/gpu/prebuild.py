@@ -53,12 +53,12 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
             targets.append(F64 if dtype == F64 else F32)
         wanted = {
             kernels.Switches(target, weighted, options.label_smoothing != 0, options.scale != 1,
-                             options.softcap is not None, aux and classes in tests.WITH_AUX and target == torch.int64, gradient)
+                             options.softcap is not None, options.z_loss != 0, aux and classes in tests.WITH_AUX and target == torch.int64, gradient)
             for options, weighted in tests.choices(dtype)
             for target in targets
             for aux, gradient in ((True, True), (False, True), (False, False))
         }
-        wanted |= {kernels.Switches(torch.int32, *([False] * 5), gradient) for gradient in (True, False)}
+        wanted |= {kernels.Switches(torch.int32, *([False] * 6), gradient) for gradient in (True, False)}
         aligned = classes * dtype.itemsize % 16 == 0
         for switches in wanted:
             words = geometry.words_of(classes, dtype.itemsize, aligned and switches.target != torch.int32)

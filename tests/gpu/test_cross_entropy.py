@@ -89,7 +89,7 @@ def check(logits, target, weight, options, aux=False):
     losses, _, gradient, _ = truth_of(logits, target, weight, each, grad_loss, grad_lse)
     forward = gpu.forward(logits, target, weight, None, each)
     assert error(forward.loss, losses, top) <= 12, ("losses", *name)
-    got = gpu.backward(logits, target, weight, forward.lse, forward.divisors, each, grad_loss, grad_lse, poisoned(logits.shape, dtype))
+    got = gpu.backward(logits, target, weight, forward.lse, forward.lse_low, forward.divisors, each, grad_loss, grad_lse, poisoned(logits.shape, dtype))
     size = gradient.abs().amax(1, keepdim=True) * 1e-3
     assert error(got, gradient, size) <= bound, ("backward", *name)
 
@@ -122,7 +122,7 @@ def test_special_rows(classes):
     options = Options(reduction="none")
     result = gpu.forward(x, target, None, None, options, aux=True)
     ones = torch.ones(8, device=DEVICE)
-    gradient = gpu.backward(x, target, None, result.lse, result.divisors, options, ones, None, poisoned(x.shape, x.dtype))
+    gradient = gpu.backward(x, target, None, result.lse, result.lse_low, result.divisors, options, ones, None, poisoned(x.shape, x.dtype))
     loss = result.loss
     assert loss[[1, 2, 3, 7]].isnan().all() and loss[4] == torch.inf and loss[6] == 0 and loss[[0, 5]].isfinite().all()
     assert result.lse[1] == -torch.inf and result.lse[2] == torch.inf and result.lse[[3, 6]].isnan().all()

@@ -28,6 +28,14 @@ struct FastExp {  // for results that are rounded to 16 bits: the product's roun
     __device__ __forceinline__ float operator()(float d) const { return exp2_fast(d * kLog2E); }
 };
 
+// 1 / s to the last place but one, without the slow path of a division; 0 gives NaN or infinity, NaN gives NaN.
+__device__ __forceinline__ float reciprocal(float s) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(s));
+    return __fmaf_rn(r, __fmaf_rn(-s, r, 1.0f), r);
+}
+__device__ __forceinline__ double reciprocal(double s) { return 1 / s; }
+
 struct Exp {
     __device__ __forceinline__ float operator()(float d) const {
         d = maximum(d, -200.0f);  // -inf would meet inf below

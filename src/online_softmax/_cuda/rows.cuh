@@ -24,6 +24,11 @@ struct Part {
     __device__ __forceinline__ bool whole(int word) const {
         return uint32(word - whole_from) < uint32(whole_to - whole_from);
     }
+    // Whether all words of a thread that starts at word `first` are: then nothing needs to be looked at one by one.
+    template <int SLOTS_, int STRIDE>
+    __device__ __forceinline__ bool all_whole(int first) const {
+        return first >= whole_from && (SLOTS_ - 1) * STRIDE + first < whole_to;
+    }
     __device__ __forceinline__ bool holds(int position) const { return position >= low && position < high; }
 };
 
@@ -95,6 +100,7 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
     }
     const int slot = (full - first) / STRIDE;
     if (part.high % per_word != 0 && full >= first && full - first == slot * STRIDE && slot < SLOTS_) {  // the last word
+#pragma unroll 1
         for (int at = max(full * per_word, part.low); at < part.high; ++at) shared[at] = source[at];
     }
 }
@@ -106,23 +112,29 @@ template <class T, int SLOTS_, int STRIDE, bool IN_SHARED, class A, class Adjust
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
                                            Adjust adjust) {
     constexpr int per_word = kPerWord<T>;
+    const auto load = [&](int i) {
+        A* const mine = values + i * per_word;
+        Pack<T, per_word>::load(source + (i * STRIDE + first) * per_word).unpack(mine);
+#pragma unroll
+        for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
+    };
+    if (part.all_whole<SLOTS_, STRIDE>(first)) {
+#pragma unroll
+        for (int i = 0; i < SLOTS_; ++i) load(i);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
         const bool whole = part.whole(word);
-        A* const mine = values + i * per_word;
-        if (IN_SHARED ? word * per_word < part.high : whole) {
-            Pack<T, per_word>::load(source + word * per_word).unpack(mine);
-#pragma unroll
-            for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
-        }
+        if (IN_SHARED ? word * per_word < part.high : whole) load(i);
         if (!whole) {
 #pragma unroll
             for (int k = 0; k < per_word; ++k) {
                 const int position = word * per_word + k;
                 if constexpr (!IN_SHARED)
-                    if (part.holds(position)) mine[k] = adjust(i * per_word + k, A(widen(source[position])));
-                if (!part.holds(position)) mine[k] = missing;
+                    if (part.holds(position)) values[i * per_word + k] = adjust(i * per_word + k, A(widen(source[position])));
+                if (!part.holds(position)) values[i * per_word + k] = missing;
             }
         }
     }
@@ -138,14 +150,23 @@ template <class O, int SLOTS_, int PER_WORD, int STRIDE, class A, class Fn>
 __device__ __forceinline__ void store_words(O* row, const Part& part, int first, Fn fn) {
     O* target = row + part.column;
     const bool aligned = aligned_with<O, PER_WORD>(row, part);
+    A results[PER_WORD];
+    const auto compute = [&](int i) {
+#pragma unroll
+        for (int k = 0; k < PER_WORD; ++k) results[k] = fn(i * PER_WORD + k, (i * STRIDE + first) * PER_WORD + k);
+    };
+    const auto store = [&](int i) { Pack<O, PER_WORD>::of(results).store(target + (i * STRIDE + first) * PER_WORD); };
+    if (aligned && part.all_whole<SLOTS_, STRIDE>(first)) {
+#pragma unroll
+        for (int i = 0; i < SLOTS_; ++i) compute(i), store(i);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
-        A results[PER_WORD];
-#pragma unroll
-        for (int k = 0; k < PER_WORD; ++k) results[k] = fn(i * PER_WORD + k, word * PER_WORD + k);
+        compute(i);
         if (aligned && part.whole(word)) {
-            Pack<O, PER_WORD>::of(results).store(target + word * PER_WORD);
+            store(i);
         } else {
 #pragma unroll
             for (int k = 0; k < PER_WORD; ++k) {

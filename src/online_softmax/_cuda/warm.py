@@ -37,6 +37,6 @@ def warm_up(lengths: Iterable[int], *, dtypes: Iterable[torch.dtype] = (torch.bf
                 target = torch.zeros(1, dtype=torch.int64, device=x.device)
                 for reduction, gradient in (("mean", True), ("none", None)):
                     result = cross_entropy.forward(x, target, None, None, Options(reduction=reduction), gradient=gradient)
-                cross_entropy.backward(x, target, None, result.lse, result.divisors, Options(reduction="none"),
+                cross_entropy.backward(x, target, None, result.lse, result.lse_low, result.divisors, Options(reduction="none"),
                                        result.loss, None)
                 cross_entropy.rescale(x, result.loss[0])

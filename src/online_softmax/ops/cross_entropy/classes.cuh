@@ -9,7 +9,7 @@ namespace online_softmax {
 constexpr bool kProbabilities = PROBABILITIES;  // targets are (rows, classes) probabilities, not class indices
 constexpr bool kWeighted = WEIGHTED, kSmoothing = SMOOTHING, kScaled = SCALED, kSoftcap = SOFTCAP;
 constexpr bool kSpread = kSmoothing || kProbabilities;  // target mass on every class, not on one
-constexpr bool kAux = AUX, kGradient = GRADIENT;
+constexpr bool kZLoss = ZLOSS, kAux = AUX, kGradient = GRADIENT;
 
 // tanh to two units in the last place of its largest value, with two special-function instructions and no branch.
 __device__ __forceinline__ float hyperbolic_tangent(float x) {

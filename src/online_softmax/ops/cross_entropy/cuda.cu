@@ -7,7 +7,6 @@
 
 using namespace online_softmax;
 
-using ExpOf = Either<sizeof(Input) == 2, FastExp, Exp>::type;
 using Target = TARGET;
 using Found = Exchange<Compute, kFound>;
 
@@ -18,7 +17,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
                    int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
                    int64 ignore_index, double scale, double softcap, double smoothing, double z_loss, double reported_z,
                    const Compute* divisors, const Compute* grad_loss, int64 grad_loss_stride, const Compute* grad_lse,
-                   int64 grad_lse_stride, Compute* losses, Compute* lses, Compute* z_losses, int64* predictions,
+                   int64 grad_lse_stride, Compute* losses, Compute* lses, Compute* lse_lows,
+                   Compute* z_losses, int64* predictions,
                    Compute* entropies) {
     const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
     const int rank = kCluster > 1 ? cluster_rank() : 0;
@@ -29,15 +29,22 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
 
     Input* const slots = reinterpret_cast<Input*>(words);
     __shared__ Found::Shared shared;
-    const auto fetch = [&](int64 r) {
-        if (r < rows) {
-            const Input* source = logits + r * logits_stride;
-            copy_words_async<Input, kSlots, kGroup>(slots, source, share_of_row(source, classes, rank), thread);
+    // As in softmax/cuda.cu.  The label is asked for a row ahead as well, or every warp would wait for it.
+    const Input* source;
+    Part next;
+    int64 next_label = ignore_index;
+    const auto turn_to = [&](int64 r) {
+        source = logits + (r < rows ? r * logits_stride : 0);
+        next = share_of_row(source, r < rows ? classes : 0, rank);
+        if constexpr (!kProbabilities) next_label = r < rows ? int64(targets[r * target_stride]) : ignore_index;
+        if constexpr (!kWithinWarp) {
+            copy_words_async<Input, kSlots, kGroup>(slots, source, next, thread);
+            copy_async_commit();
         }
-        copy_async_commit();
     };
-    if constexpr (!kWithinWarp) fetch(row);
+    turn_to(row);
     Found exchange(shared, rank);
+    const Compute per_class = over(divisors[0]), per_row = over(divisors[1]);
     constexpr bool slice_weights = kWeighted && kSpread && !kWithinWarp;
     Compute* const slice = reinterpret_cast<Compute*>(words + kSlots * kThreads);
     using WeightOf = Either<slice_weights, WeightSlice<Compute>, WeightInMemory<Compute>>::type;
@@ -45,8 +52,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
 
     do {
         const bool active = row < rows;  // a group beyond the last row goes on with an empty one
-        const Input* source = logits + (active ? row * logits_stride : 0);
-        const Part part = share_of_row(source, active ? classes : 0, rank);
+        const Part part = next;
         const Target* const target = targets + (active ? row * target_stride : 0);
 
         // The class of an index target, and the thread that holds its logit.
@@ -54,7 +60,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         bool kept = true, known = true, owner = false;
         Compute label_weight = 1;
         if constexpr (!kProbabilities) {
-            label = active ? int64(*target) : ignore_index;
+            label = next_label;
             kept = label != ignore_index;
             known = label >= 0 && label < classes;
             if (kept && known) {
@@ -78,19 +84,21 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             if (owner) label_logit = logit(Compute(widen(slots[int(label) - part.column])), label_slope);
         }
         Compute m = maximum_of<kValues>(values);
-        if constexpr (kPersistent) fetch(row + stride);  // into the words just read
+        if constexpr (kPersistent) turn_to(row + stride);  // into the words just read
         m = lane_maximum<kLanes>(m);
 
         const RowSums<Compute> sums = sums_of<kGradient, ExpOf>(values, m, part, thread, mass_of);
         RowSums<Compute> total = sums;
         if constexpr (!kWithinWarp) total.merge(exchange.swap(sums.record().at));
 
-        const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread, classes);
+        const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
         if (active && (kept && known && !kProbabilities ? owner : rank == 0 && thread == 0)) {
+            const Compute lse = result.lse();
             losses[row] = result.loss(label_logit, Compute(reported_z));
-            lses[row] = result.lse;
+            lses[row] = lse;
+            lse_lows[row] = result.lse_low();
             if constexpr (kAux) {
-                z_losses[row] = kept ? Compute(z_loss) * result.lse * result.lse : Compute(0);
+                z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
                 predictions[row] = total.predicted();
                 entropies[row] = total.entropy();
             }
@@ -98,8 +106,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         if constexpr (kGradient) {
             const Compute incoming = grad_loss && active ? grad_loss[row * grad_loss_stride] : Compute(1);
             const Compute incoming_lse = grad_lse && active ? grad_lse[row * grad_lse_stride] : Compute(0);
-            const Compute on_class = kept ? incoming / divisors[0] : Compute(0);
-            const Compute on_z = kept ? incoming / divisors[1] * Compute(2 * z_loss) : Compute(0);
+            const Compute on_class = kept ? incoming * per_class : Compute(0);
+            const Compute on_z = kept ? incoming * per_row * Compute(2 * z_loss) : Compute(0);
             const Compute pull = result.pull(on_class, on_z, incoming_lse);
             const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
             const Compute chain = kScaled ? logit.scale : Compute(1);

@@ -59,21 +59,21 @@ def forward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | N
     target = _target(logits, target)
     divisors = _divisors(logits, target, weight, num_items, options)
     written, gradient = _gradient(logits, gradient)
-    losses = torch.empty(rows, dtype=compute, device=logits.device)
-    lses = torch.empty_like(losses)
+    out = torch.empty((3, rows), dtype=compute, device=logits.device)
+    losses, lses, lse_lows = out.unbind()
     more = (torch.empty_like(losses), torch.empty_like(losses, dtype=torch.int64), torch.empty_like(losses)) if aux else None
     if rows:
-        kernels.run(_side_by_side(logits), target, weight, options, divisors, losses, lses, written, aux=more)
+        kernels.run(_side_by_side(logits), target, weight, options, divisors, out, written, aux=more)
     if written is not gradient:
         gradient.copy_(written)
     if options.reduction != "none":
         labels = None if target.is_floating_point() else target
         losses = totals.reduced_loss(losses, lses, labels, options.ignore_index, options.z_loss, divisors)
-    return Forward(losses, lses, divisors, *(more or (None, None, None)), gradient)
+    return Forward(losses, lses, lse_lows, divisors, *(more or (None, None, None)), gradient)
 
 
 def backward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, lse: torch.Tensor,
-             divisors: torch.Tensor, options: Options, grad_loss: torch.Tensor, grad_lse: torch.Tensor | None,
+             lse_low: torch.Tensor, divisors: torch.Tensor, options: Options, grad_loss: torch.Tensor, grad_lse: torch.Tensor | None,
              gradient: Any = True) -> torch.Tensor:
     """The gradient for any incoming gradients.  Reads the logits once and sums them again: that costs no traffic, and
     the kernel is forward's."""
@@ -86,9 +86,9 @@ def backward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | 
         0 if grad_lse is None else grad_lse.data_ptr(), 0 if grad_lse is None else grad_lse.stride(0),
     )
     if logits.shape[0]:
-        scratch = torch.empty((2, logits.shape[0]), dtype=compute, device=logits.device)
-        kernels.run(_side_by_side(logits), _target(logits, target), weight, options, divisors, scratch[0], scratch[1],
-                    written, incoming)
+        scratch = torch.empty((3, logits.shape[0]), dtype=compute, device=logits.device)
+        kernels.run(_side_by_side(logits), _target(logits, target), weight, options, divisors, scratch, written,
+                    incoming)
     if written is not gradient:
         gradient.copy_(written)
     return gradient

@@ -26,6 +26,7 @@ class Switches(NamedTuple):
     smoothing: bool
     scaled: bool
     softcap: bool
+    z_loss: bool
     aux: bool
     gradient: bool
 
@@ -37,7 +38,8 @@ class Switches(NamedTuple):
     def macros(self) -> tuple[tuple[str, str], ...]:
         flags = {
             "PROBABILITIES": self.target.is_floating_point, "WEIGHTED": self.weighted, "SMOOTHING": self.smoothing,
-            "SCALED": self.scaled, "SOFTCAP": self.softcap, "AUX": self.aux, "GRADIENT": self.gradient,
+            "SCALED": self.scaled, "SOFTCAP": self.softcap,
+            "ZLOSS": self.z_loss, "AUX": self.aux, "GRADIENT": self.gradient,
         }
         return (("TARGET", _TARGETS[self.target]), *((name, str(int(on))) for name, on in flags.items()))
 
@@ -97,10 +99,10 @@ def _at(tensor: torch.Tensor | None) -> int:
 
 
 def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, options: Options,
-        divisors: torch.Tensor, losses: torch.Tensor, lses: torch.Tensor, gradient: torch.Tensor | None,
+        divisors: torch.Tensor, rows_out: torch.Tensor, gradient: torch.Tensor | None,
         incoming: tuple[int, int, int, int] = (0, 0, 0, 0),
         aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None) -> None:
-    """Launch over all rows.  `incoming`: grad_loss, its stride, grad_lse, its stride (pointers, elements; 0 for none);
+    """Launch over all rows.  `rows_out`: (3, M) for loss, lse and lse_low; `incoming`: grad_loss, its stride, grad_lse, its stride (pointers, elements; 0 for none);
     `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target probabilities."""
     rows, classes = logits.shape
     size = logits.element_size()
@@ -108,7 +110,7 @@ def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
     words = geometry.words_of(classes, size, logits.data_ptr() % 16 == 0 and step * size % 16 == 0)
     switches = Switches(
         target.dtype, weight is not None, options.label_smoothing != 0, options.scale != 1,
-        options.softcap is not None, aux is not None, gradient is not None,
+        options.softcap is not None, options.z_loss != 0, aux is not None, gradient is not None,
     )
     kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
     gradient_step = 0 if gradient is None else gradient.stride(0)
@@ -116,8 +118,8 @@ def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
     factors = (float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing))
     z_loss = float(options.z_loss)
     summary = (
-        z_loss, z_loss if options.reduction == "none" else 0.0, divisors.data_ptr(), *incoming, losses.data_ptr(),
-        lses.data_ptr(), *((0, 0, 0) if aux is None else (tensor.data_ptr() for tensor in aux)),
+        z_loss, z_loss if options.reduction == "none" else 0.0, divisors.data_ptr(), *incoming,
+        *(rows_out.data_ptr() + i * rows_out.stride(0) * rows_out.element_size() for i in range(3)), *((0, 0, 0) if aux is None else (tensor.data_ptr() for tensor in aux)),
     )
     if not split:
         kernels[0](
@@ -127,8 +129,8 @@ def run(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None,
         return
     add, merge, write = kernels
     pieces = shape.pieces(words)
-    records = torch.empty((rows, pieces, switches.record()), dtype=losses.dtype, device=losses.device)
-    row_factors = torch.empty((rows, 4), dtype=losses.dtype, device=losses.device)
+    records = torch.empty((rows, pieces, switches.record()), dtype=rows_out.dtype, device=rows_out.device)
+    row_factors = torch.empty((rows, 4), dtype=rows_out.dtype, device=rows_out.device)
     add(rows * pieces, logits.data_ptr(), classes, pieces, step, *labels, *factors, records.data_ptr())
     merge(rows, records.data_ptr(), pieces, logits.data_ptr(), classes, step, *labels, options.ignore_index, *factors,
           *summary, row_factors.data_ptr())

@@ -21,6 +21,7 @@ class Forward(NamedTuple):
 
     loss: Any  # (M,) for "none", else 0-d; z-loss included
     lse: Any  # (M,) after scale and softcap, of ignored rows too
+    lse_low: Any  # (M,) what rounding lse lost: (m + log s) - lse; 0 where lse is not finite
     divisors: Any  # (2,) what "mean" divides the class term and the z term by; ones for "sum" and "none"
     z_loss: Any  # (M,) z_loss * lse**2 of kept rows, 0 for ignored ones    these three only with aux=True, else None
     predicted: Any  # (M,) int64, first index of the maximum

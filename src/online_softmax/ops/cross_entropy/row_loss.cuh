@@ -6,6 +6,8 @@
 
 namespace online_softmax {
 
+using ExpOf = Either<sizeof(Input) == 2, FastExp, Exp>::type;
+
 constexpr int kFound = 2 + (kSpread ? 2 : 0) + (kAux ? 2 : 0);  // numbers in a warp's record
 
 __device__ __forceinline__ float as_number(int bits, float) { return __int_as_float(bits); }
@@ -49,7 +51,7 @@ struct RowSums {
     __device__ __forceinline__ int predicted() const { return is_nan(s) ? first_nan : first_maximum; }
 
     __device__ __forceinline__ void merge(const A* records) {
-        const State<A> row = merge_records<A, kFound>(records);
+        const State<A> row = merge_records<A, kFound>(records, ExpOf());
         m = row.m, s = row.s;
         if constexpr (kSpread) {
             pull = mass = 0;
@@ -119,48 +121,60 @@ __device__ __forceinline__ RowSums<A> sums_of(A* values, A m, const Part& part, 
     return sums;
 }
 
+// 1 / divisor; with nothing to divide by, nothing counts: the gradient is 0, not NaN.
+template <class A>
+__device__ __forceinline__ A over(A divisor) {
+    return divisor == A(0) ? A(0) : 1 / divisor;
+}
+
 template <class A>
 struct RowLoss {
     const RowSums<A>& sums;
     bool kept, known;
-    A log_s, lse;
     A label_mass;   // on the label's class alone, smoothing's share aside
     A spread;       // what smoothing gives every class
     A mass;         // of all classes
 
     __device__ __forceinline__ RowLoss(const RowSums<A>& row, bool is_kept, bool is_known, A label_weight, A kept_mass,
-                                       A smoothing_spread, int classes)
-        : sums(row), kept(is_kept), known(is_known), log_s(log(row.s)), lse(row.m + log_s),
-          label_mass(label_weight * kept_mass), spread(smoothing_spread) {
+                                       A smoothing_spread)
+        : sums(row), kept(is_kept), known(is_known), label_mass(label_weight * kept_mass), spread(smoothing_spread) {
         if (kProbabilities) mass = row.mass;
         else if (!kWeighted) mass = 1;  // (1 - eps) + C (eps / C), without its rounding
         else mass = label_mass + (kSmoothing ? spread * row.mass : A(0));
     }
 
+    __device__ __forceinline__ A lse() const { return sums.m + log(sums.s); }
+    // What rounding lse lost: far from zero exp(x - lse) alone would be far off.
+    __device__ __forceinline__ A lse_low() const {
+        const A high = lse();
+        return is_finite(high) ? (sums.m - high) + log(sums.s) : A(0);
+    }
+
     __device__ __forceinline__ A loss(A label_logit, A z_loss) const {
         if (!kept) return 0;
-        if (!known || !is_finite(lse)) return not_a_number<A>();
+        const A whole = lse();
+        if (!known || !is_finite(whole)) return not_a_number<A>();
         A loss = 0;
         if constexpr (kProbabilities) {
-            loss = sums.mass * lse - sums.pull;
+            loss = sums.mass * whole - sums.pull;
         } else {
-            if (label_mass != A(0)) loss = label_mass * ((sums.m - label_logit) + log_s);
-            if (kSmoothing) loss += spread * (sums.mass * lse - sums.pull);
+            if (label_mass != A(0)) loss = label_mass * ((sums.m - label_logit) + log(sums.s));
+            if (kSmoothing) loss += spread * (sums.mass * whole - sums.pull);
         }
-        return loss + z_loss * lse * lse;
+        return loss + z_loss * whole * whole;
     }
 
     // What multiplies a class's probability in the gradient.
     __device__ __forceinline__ A pull(A on_class, A on_z, A on_lse) const {
         if (kept && !known) return not_a_number<A>();
-        return kept ? on_class * mass + on_z * lse + on_lse : on_lse;
+        return (kept ? on_class * mass : A(0)) + (kZLoss ? on_z * lse() : A(0)) + on_lse;
     }
-    // exp(x - m_warp) times this is the probability.
+    // exp(x - m_warp) times this is the probability; NaN in a row with +inf, with NaN, or all -inf.
     __device__ __forceinline__ A probability_factor(A m_warp) const {
-        return sums.m == infinity<A>() ? not_a_number<A>() : rescale_factor(m_warp, sums.m, Exp()) / sums.s;
+        return sums.m == infinity<A>() ? not_a_number<A>() : rescale_factor(m_warp, sums.m, ExpOf()) * reciprocal(sums.s);
     }
     __device__ __forceinline__ A probability(A x) const {
-        return is_finite(lse) ? Exp()(x - sums.m) / sums.s : not_a_number<A>();
+        return is_finite(sums.m) ? ExpOf()(x - sums.m) * reciprocal(sums.s) : not_a_number<A>();
     }
 };
 

@@ -51,7 +51,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
                   const Target* targets, int64 target_stride, const Compute* weight, int64 ignore_index, double scale,
                   double softcap, double smoothing, double z_loss, double reported_z, const Compute* divisors,
                   const Compute* grad_loss, int64 grad_loss_stride, const Compute* grad_lse, int64 grad_lse_stride,
-                  Compute* losses, Compute* lses, Compute* z_losses, int64* predictions, Compute* entropies,
+                  Compute* losses, Compute* lses, Compute* lse_lows, Compute* z_losses, int64* predictions, Compute* entropies,
                   Factors* factors) {
     const int64 row = blockIdx.x;
     __shared__ Found::Shared shared;
@@ -75,19 +75,21 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
         }
     }
     const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
-    const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread, classes);
+    const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
+    const Compute lse = result.lse();
     losses[row] = result.loss(label_logit, Compute(reported_z));
-    lses[row] = result.lse;
+    lses[row] = lse;
+    lse_lows[row] = result.lse_low();
     if constexpr (kAux) {
-        z_losses[row] = kept ? Compute(z_loss) * result.lse * result.lse : Compute(0);
+        z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
         predictions[row] = total.predicted();
         entropies[row] = total.entropy();
     }
     if constexpr (kGradient) {
         const Compute incoming = grad_loss ? grad_loss[row * grad_loss_stride] : Compute(1);
         const Compute incoming_lse = grad_lse ? grad_lse[row * grad_lse_stride] : Compute(0);
-        const Compute on_class = kept ? incoming / divisors[0] : Compute(0);
-        const Compute on_z = kept ? incoming / divisors[1] * Compute(2 * z_loss) : Compute(0);
+        const Compute on_class = kept ? incoming * over(divisors[0]) : Compute(0);
+        const Compute on_z = kept ? incoming * over(divisors[1]) * Compute(2 * z_loss) : Compute(0);
         const Compute pull = result.pull(on_class, on_z, incoming_lse);
         const Compute chain = kScaled ? logit.scale : Compute(1);
         const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds

@@ -112,7 +112,7 @@ softmax_columns(const Input* x, int64 x_outer_stride, int64 x_axis_stride, const
             if (active && threadIdx.x < kColumns) *target = Narrow<Output>::one(lse);
         } else {
             const Compute reference = state.m == -infinity<Compute>() ? Compute(0) : state.m;
-            const Compute scale = undefined ? not_a_number<Compute>() : 1 / state.s;
+            const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(state.s);
             const Compute log_s = undefined ? not_a_number<Compute>() : log(state.s);
             walk(source, x_axis_stride, length, Compute(0), [&](const Compute* values, int64 n) {
 #pragma unroll

@@ -58,31 +58,34 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
 
     Input* const slots = reinterpret_cast<Input*>(words);
     __shared__ States::Shared shared;
-    const auto fetch = [&](int64 r) {
-        if (r < rows) {
-            const Input* source = x + x_map(r);
-            copy_words_async<Input, kSlots, kGroup>(slots, source, share_of_row(source, length, rank), thread);
+
+    // The row at hand, and while its numbers are in registers the next one.  A group beyond the last row goes on with an
+    // empty one: its warp's shuffles need it.
+    const Input* source;
+    Part part;
+    const auto turn_to = [&](int64 r) {
+        source = x + (r < rows ? x_map(r) : 0);
+        part = share_of_row(source, r < rows ? length : 0, rank);
+        if constexpr (!kWithinWarp) {
+            copy_words_async<Input, kSlots, kGroup>(slots, source, part, thread);
+            copy_async_commit();
         }
-        copy_async_commit();
     };
-    if constexpr (!kWithinWarp) fetch(row);
+    turn_to(row);
     States exchange(shared, rank);
 
     do {
-        // A group beyond the last row goes on with an empty one: its warp's shuffles need it.
         const bool active = row < rows;
-        const Input* source = x + (active ? x_map(row) : 0);
-        const Part part = share_of_row(source, active ? length : 0, rank);
-
+        const Part current = part;
         Compute values[kValues];
         if constexpr (kWithinWarp) {
-            load_words<Input, kSlots, kGroup, false>(values, source + part.column, part, thread, -infinity<Compute>());
+            load_words<Input, kSlots, kGroup, false>(values, source + part.column, current, thread, -infinity<Compute>());
         } else {
             copy_async_wait<0>();
-            load_words<Input, kSlots, kGroup, true>(values, slots, part, thread, -infinity<Compute>());
+            load_words<Input, kSlots, kGroup, true>(values, slots, current, thread, -infinity<Compute>());
         }
         Compute m = maximum_of<kValues>(values);
-        if constexpr (kPersistent) fetch(row + stride);  // into the words just read
+        if constexpr (kPersistent) turn_to(row + stride);  // into the words just read
         m = lane_maximum<kLanes>(m);
         Compute s = exponential_sum<kOperation == kSoftmax, kValues>(values, m, ExpOf());
         s = lane_sum<kLanes>(s);
@@ -90,17 +93,17 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
         State<Compute> total = state_of(m, s);
         if constexpr (!kWithinWarp) {
             const Compute record[2] = {total.m, total.s};
-            total = merge_records<Compute, 2>(exchange.swap(record));
+            total = merge_records<Compute, 2>(exchange.swap(record), ExpOf());
         }
         // A row with +inf has no softmax; one with NaN, or all -inf, becomes NaN by itself.
         const bool undefined = total.m == infinity<Compute>();
         if constexpr (kOperation == kSoftmax) {
-            const Compute scale = undefined ? not_a_number<Compute>() : rescale_factor(m, total.m, Exp()) / total.s;
-            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, part, thread,
+            const Compute scale = undefined ? not_a_number<Compute>() : rescale_factor(m, total.m, ExpOf()) * reciprocal(total.s);
+            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, current, thread,
                                                                     [&](int i, int) { return values[i] * scale; });
         } else if constexpr (kOperation == kLogSoftmax) {
             const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
-            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, part, thread,
+            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, current, thread,
                                                                     [&](int i, int) { return values[i] - total.m - log_s; });
         } else {
             const Compute lse = log_sum_exp(values, total, &exchange);

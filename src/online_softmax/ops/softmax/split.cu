@@ -14,7 +14,7 @@ static_assert(kCluster == 1 && !kWithinWarp, "pieces are blocks");
 __device__ __forceinline__ State<Compute> state_of_block(State<Compute> mine, States& exchange) {
     const Compute m = lane_maximum<32>(mine.m);
     const Compute record[2] = {m, lane_sum<32>(mine.s * rescale_factor(mine.m, m, Exp()))};
-    return merge_records<Compute, 2>(exchange.swap(record));
+    return merge_records<Compute, 2>(exchange.swap(record), ExpOf());
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
@@ -56,7 +56,7 @@ pieces_write(const Input* x, Output* y, int64 length, int pieces, int64 x_inner,
     const State<Compute> total = states[piece.row * pieces];
     const bool undefined = total.m == infinity<Compute>();
     const Compute reference = total.m == -infinity<Compute>() ? Compute(0) : total.m;
-    const Compute scale = undefined ? not_a_number<Compute>() : 1 / total.s;
+    const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(total.s);
     const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
     const Input* source = x + x_map(piece.row) + piece.offset;
     Compute values[kValues];

@@ -45,7 +45,7 @@ struct Summarise {
         Compute values[kChunkValues];
         row.load(values, first);
         const Compute m = maximum_of<kChunkValues>(values);
-        state = merge(state, state_of(m, exponential_sum<false, kChunkValues>(values, m, ExpOf())), Exp());
+        state = merge(state, state_of(m, exponential_sum<false, kChunkValues>(values, m, ExpOf())), ExpOf());
     }
 };
 
@@ -76,12 +76,12 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
         for_each_chunk(Summarise{current, state});
 
         const Compute m = lane_maximum<32>(state.m);
-        const Compute record[2] = {m, lane_sum<32>(state.s * rescale_factor(state.m, m, Exp()))};
-        const State<Compute> total = merge_records<Compute, 2>(exchange.swap(record));
+        const Compute record[2] = {m, lane_sum<32>(state.s * rescale_factor(state.m, m, ExpOf()))};
+        const State<Compute> total = merge_records<Compute, 2>(exchange.swap(record), ExpOf());
         // As in cuda.cu: +inf has no softmax, NaN and all -inf become NaN by themselves.
         const bool undefined = total.m == infinity<Compute>();
         const Compute reference = total.m == -infinity<Compute>() ? Compute(0) : total.m;
-        const Compute scale = undefined ? not_a_number<Compute>() : 1 / total.s;
+        const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(total.s);
         const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
 #pragma unroll 1
         for (int chunk = 0; chunk < kChunks; ++chunk) {
