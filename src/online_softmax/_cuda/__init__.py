@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["availability"]
+__all__ = ["availability", "describe"]
 
 
 def availability() -> str | None:
@@ -24,3 +24,13 @@ def availability() -> str | None:
     if torch.cuda.get_device_capability()[0] < 8:
         return f"{torch.cuda.get_device_name()} is older than compute capability 8.0"
     return None
+
+
+def describe() -> str:
+    """One line on the device the kernels would run on."""
+    import torch
+
+    from .cache import folder
+
+    major, minor = torch.cuda.get_device_capability()
+    return f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}, kernels kept in {folder()}"

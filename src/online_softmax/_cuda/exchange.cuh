@@ -16,7 +16,7 @@ struct Exchange {
     static constexpr int kUnits = RECORD * sizeof(A) / 8;
     static constexpr int kBytes = kRecords * RECORD * sizeof(A);
     struct Shared {
-        alignas(16) A records[2][kRecords * RECORD];
+        alignas(16) A records[2][kRowsPerBlock * kRecords * RECORD];
         uint64 barriers[2];
     };
 
@@ -39,8 +39,8 @@ struct Exchange {
 
     // The warp's record (the same in all its lanes) goes out; all kRecords of this turn come back.
     __device__ __forceinline__ const A* swap(const A (&record)[RECORD]) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = turn & 1;
-        A* records = shared.records[set];
+        const int lane = threadIdx.x % 32, group = threadIdx.x / kGroup, warp = threadIdx.x % kGroup / 32, set = turn & 1;
+        A* records = shared.records[set] + group * kRecords * RECORD;
         if constexpr (kCluster > 1) {
             if (turn == 0) cluster_wait();
             if (lane < kCluster) {
@@ -59,7 +59,9 @@ struct Exchange {
 #pragma unroll
                 for (int r = 0; r < RECORD; ++r) records[warp * RECORD + r] = record[r];
             }
-            __syncthreads();
+            // A group waits for its own warps only (barrier 0 is __syncthreads).
+            if constexpr (kGroup == kThreads) __syncthreads();
+            else asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroup) : "memory");
         }
         ++turn;
         return records;

@@ -23,11 +23,11 @@ constexpr bool kPersistent = PERSISTENT;
 constexpr int kElements = kPerWord<Input>;              // elements in a word
 constexpr int kValues = kSlots * kElements;             // elements a thread holds
 constexpr int kLanes = kGroup < 32 ? kGroup : 32;       // lanes of a warp that share a row
-constexpr int kWarps = kThreads / 32;
+constexpr int kWarps = (kGroup + 31) / 32;              // warps of a block that share a row
 constexpr int kRowsPerBlock = kGroup < kThreads ? kThreads / kGroup : 1;
 constexpr bool kWithinWarp = kGroup <= 32;              // no other warp has a part of the row
 
-static_assert(kWithinWarp || kGroup == kThreads, "more than a warp on a row means the whole block");
-static_assert(kCluster == 1 || !kWithinWarp, "blocks of a cluster share one row");
+static_assert(kThreads % kGroup == 0 && (kWithinWarp || kGroup % 32 == 0), "a group is lanes of a warp, or warps");
+static_assert(kCluster == 1 || kGroup == kThreads, "blocks of a cluster share one row");
 
 }  // namespace online_softmax

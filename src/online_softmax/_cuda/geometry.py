@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .limits import Limits
 
-_THREADS = (64, 128, 192, 256, 320, 384, 448, 512)
+_THREADS = (64, 96, 128, 160, 192, 224, 256)
 RECORDS = 5 * 1024  # shared memory that the warps' records and barriers may take beside the row
 
 
@@ -36,9 +36,8 @@ class Geometry(NamedTuple):
 
     def grid(self, rows: int, resident: int) -> int:
         """Clusters (or blocks) to launch: `resident` is how many the device runs at once."""
-        if self.group < self.threads:
-            return -(-rows * self.group // self.threads)
-        return min(rows, resident) if self.persistent else rows
+        needed = -(-rows * self.group // self.threads)
+        return min(needed, resident) if self.persistent else needed
 
     def pieces(self, words: int) -> int:
         """Blocks that a row of so many words is split over."""
@@ -74,33 +73,45 @@ def within_warp(words: int, slots: int) -> Geometry | None:
     return None
 
 
-def within_cluster(words: int, slots: int, limits: Limits, threads: tuple[int, ...] = _THREADS) -> Geometry | None:
+def within_cluster(words: int, slots: int, limits: Limits, threads: tuple[int, ...]) -> Geometry | None:
     """A block a row, or as many as the row needs: 2, 4, 8, 16."""
     cluster = 1
     while cluster <= limits.largest_cluster:
         for count in threads:
             if words <= count * slots * cluster:
-                return Geometry(count, count, slots, cluster)
+                # A short row leaves a block too little to do: several rows a block, up to 256 threads.
+                return Geometry(count, count * max(1, 256 // count) if cluster == 1 else count, slots, cluster)
         cluster *= 2
     return None
 
 
+def _first(*found: Geometry | None) -> Geometry | None:
+    return next((shape for shape in found if shape is not None), None)
+
+
 def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """softmax, log_softmax, logsumexp: 32 values a thread (16 in fp64), one row a cluster, launched once."""
-    slots = 4 if itemsize == 2 else 8
-    short = within_warp(words, slots)
+    """softmax, log_softmax, logsumexp: one row a cluster, launched once; 32 values a thread, 64 of 16 bits in clusters,
+    where every warp pays for hearing of all others."""
+    few = 4 if itemsize == 2 else 8
+    short = within_warp(words, few)
     if short is not None:
         return short
-    found = within_cluster(words, slots, limits)
-    return found and found._replace(blocks=1024 // found.threads)
+    block = within_cluster(words, few, limits._replace(largest_cluster=1), _THREADS)
+    if block is not None:
+        return block._replace(blocks=1024 // block.threads)
+    cluster = within_cluster(words, 8, limits, _THREADS)
+    if cluster is not None:
+        return cluster._replace(blocks=(768 if itemsize == 2 else 1024) // cluster.threads)
+    widest = within_cluster(words, 16, limits, (256,)) if itemsize > 2 else None
+    return widest and widest._replace(blocks=2)
 
 
 def staged(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """Forward of rows too long for registers: kept in shared memory, by clusters that stay."""
-    for slots in (8, 12, 16, 20, 24):
-        shape = Geometry(512, 512, slots, limits.largest_cluster, persistent=True, blocks=2 if slots <= 12 else 1)
+    for threads, slots in ((512, 8), (512, 12), (512, 16), (512, 20), (512, 24)):
+        shape = Geometry(threads, threads, slots, limits.largest_cluster, persistent=True)
         if words <= shape.words and shape.row_shared + RECORDS <= limits.shared_bytes:
-            return shape if 2 * (shape.row_shared + RECORDS) <= limits.shared_bytes else shape._replace(blocks=1)
+            return shape
     return None
 
 
@@ -110,11 +121,10 @@ def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     if short is not None:
         return short
     for slots in (4, 6, 8):
-        found = within_cluster(words, slots, limits)
+        found = within_cluster(words, slots, limits, (64, 128, 192, 256, 320, 384, 448, 512))
         if found is not None:
-            blocks = 1024 // found.threads if slots == 4 else 1
             fits = 2 * found.row_shared + RECORDS <= limits.shared_bytes
-            return found._replace(blocks=blocks) if fits else None
+            return found._replace(blocks=1024 // found.threads if slots == 4 else 1) if fits else None
     return None
 
 
@@ -124,20 +134,19 @@ def split(itemsize: int, arrays: int = 1) -> Geometry:
     return Geometry(512, 512, slots, blocks=2)
 
 
-def cross_entropy(words: int, itemsize: int, limits: Limits, heavy: bool) -> Geometry | None:
-    """Clusters that stay.  `heavy`: options that hold a second number for every element."""
-    slots = 4 if itemsize == 2 else 8
-    short = within_warp(words, slots)
+def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
+    """Clusters that stay.  `costly` counts options that need registers for every element or record."""
+    few = 4 if itemsize == 2 else 8
+    short = within_warp(words, few)
     if short is not None:
         return short
-    if heavy:
-        found = within_cluster(words, slots, limits, (64, 128, 192, 256))
-        if found is not None:
-            return found._replace(persistent=True, blocks=512 // found.threads)
-        found = within_cluster(words, slots, limits, (320, 384, 448, 512))
-        return found and found._replace(persistent=True, blocks=1)
-    found = within_cluster(words, slots, limits, (64, 128, 192, 256, 320, 384))
-    if found is not None:
-        return found._replace(persistent=True, blocks=768 // found.threads)
-    found = within_cluster(words, 2 * slots, limits, (256,))  # the longest rows: fewer threads with more to hold
-    return found and found._replace(persistent=True, blocks=2)
+    if itemsize == 8:
+        few = 4
+    if costly:
+        most = 384 if costly == 3 else 512  # threads a multiprocessor: 168 or 128 registers each
+        found = within_cluster(words, few, limits, (64, 128, 192, 256)[: 3 if costly == 3 else 4])
+        found = _first(found, within_cluster(words, few, limits, (320, 384, 448, 512)[: 2 if costly == 3 else 4]))
+    else:
+        most = 512
+        found = _first(within_cluster(words, 2 * few, limits, (64, 128, 160, 192, 224, 256)))
+    return found and found._replace(persistent=True, blocks=max(1, most // found.threads))

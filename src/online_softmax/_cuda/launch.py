@@ -20,6 +20,7 @@ _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
 _streams: dict[int, Stream] = {}
 _loaded: dict[tuple[int, Source, int, int, int], Loaded] = {}
 _lock = threading.Lock()
+_thread = threading.local()  # a new thread has no CUDA context until something binds one
 
 
 def _check(result: tuple[Any, ...]) -> None:
@@ -68,11 +69,18 @@ class Loaded:
             config = self._configs[grid] = self._config(grid)
         device = self._device
         stream = _stream(_current_stream(device))
+        if not getattr(_thread, "bound", False):
+            _bind()
         if _current_device() == device:
             _launch(stream, config, self._kernel, *arguments)
         else:
             with torch.cuda.device(device):
                 _launch(stream, config, self._kernel, *arguments)
+
+
+def _bind() -> None:
+    torch.cuda.set_device(_current_device())
+    _thread.bound = True
 
 
 def _stream(handle: int) -> Stream:
@@ -87,6 +95,7 @@ def load(device: int, source: Source, threads: int, cluster: int = 1, shared: in
     key = (device, source, threads, cluster, shared)
     kernel = _loaded.get(key)
     if kernel is None:
+        _bind()
         with _lock, torch.cuda.device(device):
             kernel = _loaded.get(key)
             if kernel is None:

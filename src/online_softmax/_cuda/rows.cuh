@@ -24,6 +24,10 @@ struct Part {
     __device__ __forceinline__ bool whole(int word) const {
         return uint32(word - whole_from) < uint32(whole_to - whole_from);
     }
+    template <int PER_WORD>
+    __device__ __forceinline__ bool touches(int word) const {  // any of the row's elements
+        return word * PER_WORD < high && (word + 1) * PER_WORD > low;
+    }
     // Whether all words of a thread that starts at word `first` are: then nothing needs to be looked at one by one.
     template <int SLOTS_, int STRIDE>
     __device__ __forceinline__ bool all_whole(int first) const {
@@ -93,6 +97,15 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
         return;
     }
     const int full = part.high / per_word;
+    // Persistent kernels hold a row in registers meanwhile and have none left for the addresses.
+    if (!kPersistent && (SLOTS_ - 1) * STRIDE + first < full) {
+#pragma unroll
+        for (int i = 0; i < SLOTS_; ++i) {
+            const int at = (i * STRIDE + first) * per_word;
+            copy_async(shared + at, source + at);
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
@@ -105,10 +118,9 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
     }
 }
 
-// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0.  Words that are
-// in part the row's are read whole from shared memory, element by element where what lies beyond may not be read.
-// adjust(index, x) is applied to what is the row's.
-template <class T, int SLOTS_, int STRIDE, bool IN_SHARED, class A, class Adjust>
+// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, in shared or
+// global memory.  adjust(index, x) is applied to what is the row's.
+template <class T, int SLOTS_, int STRIDE, class A, class Adjust>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
                                            Adjust adjust) {
     constexpr int per_word = kPerWord<T>;
@@ -126,23 +138,24 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
-        const bool whole = part.whole(word);
-        if (IN_SHARED ? word * per_word < part.high : whole) load(i);
-        if (!whole) {
+        if (part.whole(word)) {
+            load(i);
+            continue;
+        }
 #pragma unroll
-            for (int k = 0; k < per_word; ++k) {
-                const int position = word * per_word + k;
-                if constexpr (!IN_SHARED)
-                    if (part.holds(position)) values[i * per_word + k] = adjust(i * per_word + k, A(widen(source[position])));
-                if (!part.holds(position)) values[i * per_word + k] = missing;
-            }
+        for (int k = 0; k < per_word; ++k) values[i * per_word + k] = missing;
+        if (!part.touches<per_word>(word)) continue;
+#pragma unroll
+        for (int k = 0; k < per_word; ++k) {
+            const int position = word * per_word + k;
+            if (part.holds(position)) values[i * per_word + k] = adjust(i * per_word + k, A(widen(source[position])));
         }
     }
 }
 
-template <class T, int SLOTS_, int STRIDE, bool IN_SHARED, class A>
+template <class T, int SLOTS_, int STRIDE, class A>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing) {
-    load_words<T, SLOTS_, STRIDE, IN_SHARED>(values, source, part, first, missing, [](int, A x) { return x; });
+    load_words<T, SLOTS_, STRIDE>(values, source, part, first, missing, [](int, A x) { return x; });
 }
 
 // Writes fn(index, position) to the row's positions that this thread holds.  `row` is column 0 of the output.
@@ -167,7 +180,7 @@ __device__ __forceinline__ void store_words(O* row, const Part& part, int first,
         compute(i);
         if (aligned && part.whole(word)) {
             store(i);
-        } else {
+        } else if (part.touches<PER_WORD>(word)) {
 #pragma unroll
             for (int k = 0; k < PER_WORD; ++k) {
                 const int position = word * PER_WORD + k;

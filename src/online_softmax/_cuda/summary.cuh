@@ -8,10 +8,13 @@ namespace online_softmax {
 
 template <int COUNT, class A>
 __device__ __forceinline__ A maximum_of(const A* values) {
-    A m = -infinity<A>();
+    constexpr int chains = COUNT % 4 == 0 ? 4 : 2;  // that need not wait for each other
+    A m[chains];
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) m = maximum(m, values[i]);
-    return m;
+    for (int i = 0; i < chains; ++i) m[i] = values[i];
+#pragma unroll
+    for (int i = chains; i < COUNT; ++i) m[i % chains] = maximum(m[i % chains], values[i]);
+    return chains == 4 ? maximum(maximum(m[0], m[1]), maximum(m[2], m[chains - 1])) : maximum(m[0], m[1]);
 }
 
 // The sum of exp(x - m) over a thread's values, which are replaced by those exponentials if KEEP.  The sum runs over

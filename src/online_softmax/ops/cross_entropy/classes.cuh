@@ -43,7 +43,7 @@ struct Logit {
 // wherever the row starts.
 template <class A>
 struct WeightSlice {
-    static constexpr int kPlane = kSlots * kThreads + kCluster + 2;  // rows that start off a word shift the parts a little
+    static constexpr int kPlane = kSlots * kGroup + kCluster + 2;  // rows that start off a word shift the parts a little
     const A* planes;
     int first;  // column at the start of every plane
 

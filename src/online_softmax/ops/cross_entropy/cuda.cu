@@ -27,7 +27,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
 
-    Input* const slots = reinterpret_cast<Input*>(words);
+    Input* const slots = reinterpret_cast<Input*>(words + group * kGroup * kSlots);
     __shared__ Found::Shared shared;
     // As in softmax/cuda.cu.  The label is asked for a row ahead as well, or every warp would wait for it.
     const Input* source;
@@ -75,12 +75,12 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         Compute values[kValues], slopes[kSoftcap ? kValues : 1], label_logit = 0, label_slope = 1;
         const auto adjust = [&](int i, Compute x) { return logit(x, slopes[kSoftcap ? i : 0]); };
         if constexpr (kWithinWarp) {
-            load_words<Input, kSlots, kGroup, false>(values, source + part.column, part, thread, -infinity<Compute>(),
+            load_words<Input, kSlots, kGroup>(values, source + part.column, part, thread, -infinity<Compute>(),
                                                      adjust);
             if (owner) label_logit = logit(Compute(widen(source[label])), label_slope);
         } else {
             copy_async_wait<0>();
-            load_words<Input, kSlots, kGroup, true>(values, slots, part, thread, -infinity<Compute>(), adjust);
+            load_words<Input, kSlots, kGroup>(values, slots, part, thread, -infinity<Compute>(), adjust);
             if (owner) label_logit = logit(Compute(widen(slots[int(label) - part.column])), label_slope);
         }
         Compute m = maximum_of<kValues>(values);
@@ -114,16 +114,22 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             const Compute factor = result.probability_factor(sums.m) * pull * chain;
             const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
             Input* const target_row = gradient + row * gradient_stride;
-            store_words<Input, kSlots, kElements, kGroup, Compute>(
-                target_row, part, thread, [&](int i, int position) {
-                    // A select an element: a branch around all of them would cost dozens of registers.
-                    Compute g = silent ? Compute(0) : values[i] * factor;
-                    if constexpr (kSpread) {
-                        const bool there = !(kProbabilities || kWeighted) || part.holds(position);
-                        if (there) g -= push * mass_of(position + part.column);
-                    }
-                    return kSoftcap ? g * slopes[kSoftcap ? i : 0] : g;
-                });
+            if (silent) {
+                for (int at = thread * kElements; at < part.high; at += kGroup * kElements) {
+                    for (int k = 0; k < kElements; ++k)
+                        if (part.holds(at + k)) target_row[part.column + at + k] = Narrow<Input>::one(Compute(0));
+                }
+            } else {
+                store_words<Input, kSlots, kElements, kGroup, Compute>(
+                    target_row, part, thread, [&](int i, int position) {
+                        Compute g = values[i] * factor;
+                        if constexpr (kSpread) {
+                            const bool there = !(kProbabilities || kWeighted) || part.holds(position);
+                            if (there) g -= push * mass_of(position + part.column);
+                        }
+                        return kSoftcap ? g * slopes[kSoftcap ? i : 0] : g;
+                    });
+            }
             if (owner) {  // the label's own class, over what was just written: p - 1 rounded once
                 const Compute p = result.probability(label_logit);
                 const Compute mass = label_weight * (kept_mass + spread);

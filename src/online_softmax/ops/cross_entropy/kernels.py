@@ -65,13 +65,13 @@ def _shared(shape: Geometry, dtype: torch.dtype, switches: Switches) -> int:
     """The row, and WeightSlice (classes.cuh): a plane for each element of a word."""
     if not shape.row_shared or not (switches.weighted and switches.spread):
         return shape.row_shared
-    plane = shape.slots * shape.threads + shape.cluster + 2
+    plane = shape.slots * shape.group + shape.cluster + 2
     return shape.row_shared + plane * (16 // dtype.itemsize) * compute_dtype(dtype).itemsize
 
 
 def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
-    heavy = switches.softcap or (switches.weighted and switches.spread) or switches.aux
-    shape = geometry.cross_entropy(words, dtype.itemsize, limits, heavy)
+    costly = switches.softcap + (switches.weighted and switches.spread) + switches.aux
+    shape = geometry.cross_entropy(words, dtype.itemsize, limits, costly)
     if shape is not None:
         shared = _shared(shape, dtype, switches)
         if shared + geometry.RECORDS <= limits.shared_bytes:

@@ -33,7 +33,7 @@ loss_pieces_sum(const Input* logits, int classes, int pieces, int64 logits_strid
     part.column += int(piece.offset);  // from here on columns are the whole row's
 
     Compute values[kValues], slope;
-    load_words<Input, kSlots, kThreads, false>(values, source, part, threadIdx.x, -infinity<Compute>(),
+    load_words<Input, kSlots, kThreads>(values, source, part, threadIdx.x, -infinity<Compute>(),
                                                [&](int, Compute x) { return logit(x, slope); });
     const Compute m = lane_maximum<32>(maximum_of<kValues>(values));
     RowSums<Compute> sums = sums_of<false, Exp>(values, m, part, threadIdx.x, mass_of);
@@ -117,7 +117,7 @@ loss_pieces_write(const Input* logits, Input* gradient, int classes, int pieces,
     part.column += int(piece.offset);
 
     Compute values[kValues], slopes[kSoftcap ? kValues : 1];
-    load_words<Input, kSlots, kThreads, false>(values, source, part, threadIdx.x, -infinity<Compute>(),
+    load_words<Input, kSlots, kThreads>(values, source, part, threadIdx.x, -infinity<Compute>(),
                                                [&](int i, Compute x) { return logit(x, slopes[kSoftcap ? i : 0]); });
     store_words<Input, kSlots, kElements, kThreads, Compute>(
         gradient + piece.row * gradient_stride, part, threadIdx.x, [&](int i, int position) {

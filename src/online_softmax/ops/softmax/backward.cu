@@ -39,8 +39,8 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
         Compute results[kElements], gradients[kElements], partial = 0;
-        load_words<Input, 1, kGroup, true>(results, y_slots, part, i * kGroup + thread, Compute(0));
-        load_words<Input, 1, kGroup, true>(gradients, grad_slots, part, i * kGroup + thread, Compute(0));
+        load_words<Input, 1, kGroup>(results, y_slots, part, i * kGroup + thread, Compute(0));
+        load_words<Input, 1, kGroup>(gradients, grad_slots, part, i * kGroup + thread, Compute(0));
 #pragma unroll
         for (int k = 0; k < kElements; ++k) partial += summand(gradients[k], results[k]);
         sum += partial;
@@ -56,8 +56,8 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
         Compute results[kElements], gradients[kElements];
-        load_words<Input, 1, kGroup, true>(results, y_slots, part, i * kGroup + thread, Compute(0));
-        load_words<Input, 1, kGroup, true>(gradients, grad_slots, part, i * kGroup + thread, Compute(0));
+        load_words<Input, 1, kGroup>(results, y_slots, part, i * kGroup + thread, Compute(0));
+        load_words<Input, 1, kGroup>(gradients, grad_slots, part, i * kGroup + thread, Compute(0));
         store_words<Output, 1, kElements, kGroup, Compute>(
             dx + row * dx_stride, part, i * kGroup + thread,
             [&](int k, int) { return input_gradient(gradients[k], results[k], sum); });

@@ -19,7 +19,7 @@ __device__ __forceinline__ Compute sum_of_block(Compute sum, Sums& exchange) {
 // The words of the second array where the first one's are: 16 bytes at a time if its rows start alike.
 __device__ __forceinline__ void load_second(Compute* values, const Input* row, const Part& part) {
     if (aligned_with<Input, kElements>(row, part)) {
-        load_words<Input, kSlots, kThreads, false>(values, row + part.column, part, threadIdx.x, Compute(0));
+        load_words<Input, kSlots, kThreads>(values, row + part.column, part, threadIdx.x, Compute(0));
     } else {
 #pragma unroll
         for (int i = 0; i < kValues; ++i) values[i] = 0;
@@ -40,7 +40,7 @@ gradient_pieces_sum(const Input* grad, const Input* y, int64 length, int pieces,
     Sums exchange(shared, 0);
     const Input* source = y + y_map(piece.row) + piece.offset;
     Compute results[kValues], gradients[kValues], sum = 0;
-    load_words<Input, kSlots, kThreads, false>(results, source + piece.part.column, piece.part, threadIdx.x, Compute(0));
+    load_words<Input, kSlots, kThreads>(results, source + piece.part.column, piece.part, threadIdx.x, Compute(0));
     load_second(gradients, grad + grad_map(piece.row) + piece.offset, piece.part);
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
@@ -74,7 +74,7 @@ gradient_pieces_write(const Input* grad, const Input* y, Output* dx, int64 lengt
     const Compute sum = sums[piece.row * pieces];
     const Input* source = y + y_map(piece.row) + piece.offset;
     Compute results[kValues], gradients[kValues];
-    load_words<Input, kSlots, kThreads, false>(results, source + piece.part.column, piece.part, threadIdx.x, Compute(0));
+    load_words<Input, kSlots, kThreads>(results, source + piece.part.column, piece.part, threadIdx.x, Compute(0));
     load_second(gradients, grad + grad_map(piece.row) + piece.offset, piece.part);
     store_words<Output, kSlots, kElements, kThreads, Compute>(
         dx + piece.row * dx_stride + piece.offset, piece.part, threadIdx.x,

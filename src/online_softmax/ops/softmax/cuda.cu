@@ -56,7 +56,7 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
     const int64 stride = int64(gridDim.x) / kCluster * kRowsPerBlock;
     int64 row = int64(blockIdx.x) / kCluster * kRowsPerBlock + group;
 
-    Input* const slots = reinterpret_cast<Input*>(words);
+    Input* const slots = reinterpret_cast<Input*>(words + group * kGroup * kSlots);
     __shared__ States::Shared shared;
 
     // The row at hand, and while its numbers are in registers the next one.  A group beyond the last row goes on with an
@@ -79,10 +79,10 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
         const Part current = part;
         Compute values[kValues];
         if constexpr (kWithinWarp) {
-            load_words<Input, kSlots, kGroup, false>(values, source + part.column, current, thread, -infinity<Compute>());
+            load_words<Input, kSlots, kGroup>(values, source + part.column, current, thread, -infinity<Compute>());
         } else {
             copy_async_wait<0>();
-            load_words<Input, kSlots, kGroup, true>(values, slots, current, thread, -infinity<Compute>());
+            load_words<Input, kSlots, kGroup>(values, slots, current, thread, -infinity<Compute>());
         }
         Compute m = maximum_of<kValues>(values);
         if constexpr (kPersistent) turn_to(row + stride);  // into the words just read

@@ -44,7 +44,7 @@ logsumexp_backward_rows(const Compute* grad, const Input* x, const Compute* lse,
     const bool infinite = normaliser == infinity<Compute>();
     const Compute share = infinite ? gradient / count_infinite(source, length) : gradient;
     Compute values[kValues];
-    load_words<Input, kSlots, kGroup, false>(values, source + offset + part.column, part, thread, Compute(0));
+    load_words<Input, kSlots, kGroup>(values, source + offset + part.column, part, thread, Compute(0));
     store_words<Output, kSlots, kElements, kGroup, Compute>(
         dx + row * dx_stride + offset, part, thread, [&](int i, int) -> Compute {
             if (normaliser == -infinity<Compute>()) return 0;

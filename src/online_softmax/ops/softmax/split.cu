@@ -26,7 +26,7 @@ pieces_summarise(const Input* x, int64 length, int pieces, int64 x_inner, int64 
     States exchange(shared, 0);
     const Input* source = x + x_map(piece.row) + piece.offset;
     Compute values[kValues];
-    load_words<Input, kSlots, kThreads, false>(values, source + piece.part.column, piece.part, threadIdx.x,
+    load_words<Input, kSlots, kThreads>(values, source + piece.part.column, piece.part, threadIdx.x,
                                                -infinity<Compute>());
     const Compute m = maximum_of<kValues>(values);
     const State<Compute> mine = state_of(m, exponential_sum<false, kValues>(values, m, ExpOf()));
@@ -60,7 +60,7 @@ pieces_write(const Input* x, Output* y, int64 length, int pieces, int64 x_inner,
     const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
     const Input* source = x + x_map(piece.row) + piece.offset;
     Compute values[kValues];
-    load_words<Input, kSlots, kThreads, false>(values, source + piece.part.column, piece.part, threadIdx.x,
+    load_words<Input, kSlots, kThreads>(values, source + piece.part.column, piece.part, threadIdx.x,
                                                -infinity<Compute>());
     store_words<Output, kSlots, kElements, kThreads, Compute>(
         y + piece.row * y_stride + piece.offset, piece.part, threadIdx.x, [&](int i, int) {

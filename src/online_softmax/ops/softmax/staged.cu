@@ -32,7 +32,7 @@ struct Row {
     const Input* slots;
     Part part;
     __device__ __forceinline__ void load(Compute (&values)[kChunkValues], int first) const {
-        load_words<Input, kChunkSlots, kThreads, true>(values, slots, part, first, -infinity<Compute>());
+        load_words<Input, kChunkSlots, kThreads>(values, slots, part, first, -infinity<Compute>());
     }
 };
 
