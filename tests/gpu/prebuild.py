@@ -21,30 +21,30 @@ def _words(length: int, dtype: torch.dtype) -> set[int]:
 
 
 def softmax_sources(limits: Limits) -> set[Source]:
-    from online_softmax.ops.softmax import columns, kernels
+    from online_softmax.ops.softmax import plans
 
     found: set[Source] = set()
     for dtype in DTYPES:
         every = [*lengths(dtype), *LONG["shared memory to the brim, then split"]]
         words = set().union(*(_words(length, dtype) for length in every))
         for operation, count in itertools.product(range(3), words):
-            found.update(kernels.plan_forward(operation, count, dtype.itemsize, limits).sources(operation, dtype, dtype))
+            found.update(plans.forward(operation, count, dtype.itemsize, limits).sources(operation, dtype, dtype))
         for operation, count in itertools.product(range(2), words):
-            found.update(kernels.plan_backward(count, dtype.itemsize, limits).sources(operation, dtype, dtype))
+            found.update(plans.backward(count, dtype.itemsize, limits).sources(operation, dtype, dtype))
         for count in words:
-            found.update(kernels.plan_logsumexp_backward(count, dtype.itemsize).sources(2, dtype, dtype))
+            found.update(plans.logsumexp_backward(count, dtype.itemsize).sources(2, dtype, dtype))
         for operation, lanes in itertools.product(range(3), (1, 4, 8, 32)):
-            found.add(columns.source(operation, False, dtype, dtype, lanes))
-            found.add(columns.source(operation % 2, True, dtype, dtype, lanes))
+            found.add(plans.columns(operation, False, dtype, dtype, lanes))
+            found.add(plans.columns(operation % 2, True, dtype, dtype, lanes))
         for other, length in itertools.product(DTYPES, (17, 1000, 40001)):
             for count in _words(length, dtype):
-                found.update(kernels.plan_forward(0, count, dtype.itemsize, limits).sources(0, dtype, other))
+                found.update(plans.forward(0, count, dtype.itemsize, limits).sources(0, dtype, other))
     return found
 
 
 def cross_entropy_sources(limits: Limits) -> set[Source]:
     import test_cross_entropy as tests
-    from online_softmax.ops.cross_entropy import kernels
+    from online_softmax.ops.cross_entropy.switches import Switches, plan
 
     found: set[Source] = set()
     for dtype, classes in tests.CASES:
@@ -52,17 +52,17 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
         if classes in tests.WITH_PROBABILITIES:
             targets.append(F64 if dtype == F64 else F32)
         wanted = {
-            kernels.Switches(target, weighted, options.label_smoothing != 0, options.scale != 1,
+            Switches(target, weighted, options.label_smoothing != 0, options.scale != 1,
                              options.softcap is not None, options.z_loss != 0, aux and classes in tests.WITH_AUX and target == torch.int64, gradient)
             for options, weighted in tests.choices(dtype)
             for target in targets
             for aux, gradient in ((True, True), (False, True), (False, False))
         }
-        wanted |= {kernels.Switches(torch.int32, *([False] * 6), gradient) for gradient in (True, False)}
+        wanted |= {Switches(torch.int32, *([False] * 6), gradient) for gradient in (True, False)}
         aligned = classes * dtype.itemsize % 16 == 0
         for switches in wanted:
             words = geometry.words_of(classes, dtype.itemsize, aligned and switches.target != torch.int32)
-            found.update(kernels.plan(words, dtype, switches, limits).sources(dtype, switches))
+            found.update(plan(words, dtype, switches, limits).sources(dtype, switches))
     return found
 
 

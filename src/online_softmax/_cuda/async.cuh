@@ -12,6 +12,11 @@ __device__ __forceinline__ uint32 shared_address(const void* pointer) {
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
+// The same of a word whose first `bytes` alone may be read; the rest of it becomes 0.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
+                 : "memory");
+}
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING>
 __device__ __forceinline__ void copy_async_wait() {  // until at most PENDING of this thread's groups are in flight
@@ -40,7 +45,7 @@ __device__ __forceinline__ void barrier_wait(uint64* barrier, int parity) {
 
 __device__ __forceinline__ int cluster_rank() {
     uint32 rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));  // volatile: read again rather than kept in a register
     return int(rank);
 }
 // Relaxed: barrier_init_visible_to_cluster() has published all there is to publish, and a releasing arrival would wait for

@@ -21,10 +21,9 @@ struct Exchange {
     };
 
     Shared& shared;
-    int rank;
     int turn = 0;
 
-    __device__ __forceinline__ Exchange(Shared& memory, int own_rank) : shared(memory), rank(own_rank) {
+    __device__ __forceinline__ explicit Exchange(Shared& memory) : shared(memory) {
         if constexpr (kCluster > 1) {
             if (threadIdx.x == 0) {
                 barrier_init(&shared.barriers[0], 1);
@@ -47,7 +46,7 @@ struct Exchange {
                 union { A record[RECORD]; uint64 units[kUnits]; } mail;
 #pragma unroll
                 for (int r = 0; r < RECORD; ++r) mail.record[r] = record[r];
-                const uint32 to = address_in_block(shared_address(records + (rank * kWarps + warp) * RECORD), lane);
+                const uint32 to = address_in_block(shared_address(records + (cluster_rank() * kWarps + warp) * RECORD), lane);
                 const uint32 barrier = address_in_block(shared_address(&shared.barriers[set]), lane);
 #pragma unroll
                 for (int u = 0; u < kUnits; ++u) send_async(to + u * 8, mail.units[u], barrier);

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .limits import Limits
 
-_THREADS = (64, 96, 128, 160, 192, 224, 256)
+_THREADS = (64, 96, 128, 160, 192, 256)
 RECORDS = 5 * 1024  # shared memory that the warps' records and barriers may take beside the row
 
 
@@ -73,9 +73,8 @@ def within_warp(words: int, slots: int) -> Geometry | None:
     return None
 
 
-def within_cluster(words: int, slots: int, limits: Limits, threads: tuple[int, ...]) -> Geometry | None:
-    """A block a row, or as many as the row needs: 2, 4, 8, 16."""
-    cluster = 1
+def within_cluster(words: int, slots: int, limits: Limits, threads: tuple[int, ...], cluster: int = 1) -> Geometry | None:
+    """A block a row, or as many as the row needs: 2, 4, 8, 16; from `cluster` on."""
     while cluster <= limits.largest_cluster:
         for count in threads:
             if words <= count * slots * cluster:
@@ -99,9 +98,12 @@ def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     block = within_cluster(words, few, limits._replace(largest_cluster=1), _THREADS)
     if block is not None:
         return block._replace(blocks=1024 // block.threads)
-    cluster = within_cluster(words, 8, limits, _THREADS)
-    if cluster is not None:
-        return cluster._replace(blocks=(768 if itemsize == 2 else 1024) // cluster.threads)
+    cluster = within_cluster(words, 8, limits, (64, 96, 128, 160, 192, 256))
+    if cluster is not None and itemsize > 2:
+        return cluster._replace(blocks=1024 // cluster.threads)
+    if cluster is not None:  # 64 values: 96 registers a thread, or 80 and three blocks where 256 threads are needed
+        three = 3 * (cluster.row_shared + RECORDS) <= limits.shared_bytes
+        return cluster._replace(blocks=(3 if three else 2) if cluster.threads == 256 else 640 // cluster.threads)
     widest = within_cluster(words, 16, limits, (256,)) if itemsize > 2 else None
     return widest and widest._replace(blocks=2)
 
@@ -148,5 +150,8 @@ def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geo
         found = _first(found, within_cluster(words, few, limits, (320, 384, 448, 512)[: 2 if costly == 3 else 4]))
     else:
         most = 512
-        found = _first(within_cluster(words, 2 * few, limits, (64, 128, 160, 192, 224, 256)))
+        found = within_cluster(words, few, limits._replace(largest_cluster=1), (64, 128, 192, 256))
+        found = _first(found, within_cluster(words, 2 * few, limits, (64, 128, 192, 256), cluster=2))
+        if limits.largest_cluster == 1:
+            found, most = _first(found, within_cluster(words, 2 * few, limits, (256, 384))), 384
     return found and found._replace(persistent=True, blocks=max(1, most // found.threads))

@@ -11,9 +11,17 @@ struct RowMap {
     int64 inner, outer_stride, inner_stride;
     __device__ __forceinline__ int64 operator()(int64 row) const {
         if (row < inner) return row * inner_stride;  // always, with one axis: no division
-        return row / inner * outer_stride + row % inner * inner_stride;
+        const uint32 outer = uint32(row) / uint32(inner);  // rows.py copies where there are more
+        return outer * outer_stride + (row - outer * inner) * inner_stride;
     }
 };
+
+// The same pointer, but the compiler does not know it: what follows from it is worked out again instead of kept.
+template <class T>
+__device__ __forceinline__ T* hidden(T* pointer) {
+    asm volatile("" : "+l"(pointer));
+    return pointer;
+}
 
 // One block's (or group's) part of a row.  Positions count elements from the part's first word.
 struct Part {
@@ -97,25 +105,14 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
         return;
     }
     const int full = part.high / per_word;
-    // Persistent kernels hold a row in registers meanwhile and have none left for the addresses.
-    if (!kPersistent && (SLOTS_ - 1) * STRIDE + first < full) {
-#pragma unroll
-        for (int i = 0; i < SLOTS_; ++i) {
-            const int at = (i * STRIDE + first) * per_word;
-            copy_async(shared + at, source + at);
-        }
-        return;
-    }
 #pragma unroll
     for (int i = 0; i < SLOTS_; ++i) {
         const int word = i * STRIDE + first;
         if (word < full) copy_async(shared + word * per_word, source + word * per_word);
     }
-    const int slot = (full - first) / STRIDE;
-    if (part.high % per_word != 0 && full >= first && full - first == slot * STRIDE && slot < SLOTS_) {  // the last word
-#pragma unroll 1
-        for (int at = max(full * per_word, part.low); at < part.high; ++at) shared[at] = source[at];
-    }
+    const int rest = part.high % per_word, slot = (full - first) / STRIDE;
+    if (rest != 0 && full >= first && full - first == slot * STRIDE && slot < SLOTS_)  // the row's last word
+        copy_async(shared + full * per_word, source + full * per_word, rest * int(sizeof(T)));
 }
 
 // This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, in shared or

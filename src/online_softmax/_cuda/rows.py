@@ -66,6 +66,8 @@ def _as_rows(x: torch.Tensor) -> Rows | None:
     if (length > 1 and x.stride(-1) != 1) or len(axes) > 2:
         return None
     (outer, outer_stride), (inner, inner_stride) = [(1, 0)] * (2 - len(axes)) + axes
+    if outer > 1 and outer * inner >= 2**31:
+        return None  # RowMap (rows.cuh) divides in 32 bits
     step = 16 // size
     aligned = start and outer_stride % step == 0 and inner_stride % step == 0
     return Rows(x, outer * inner, length, inner, outer_stride, inner_stride, aligned)

@@ -43,7 +43,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         }
     };
     turn_to(row);
-    Found exchange(shared, rank);
+    Found exchange(shared);
     const Compute per_class = over(divisors[0]), per_row = over(divisors[1]);
     constexpr bool slice_weights = kWeighted && kSpread && !kWithinWarp;
     Compute* const slice = reinterpret_cast<Compute*>(words + kSlots * kThreads);
@@ -114,6 +114,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             const Compute factor = result.probability_factor(sums.m) * pull * chain;
             const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
             Input* const target_row = gradient + row * gradient_stride;
+            // Worked out again: while the registers held the row, there was no room for it.
+            const Part part = share_of_row(hidden(logits + (active ? row * logits_stride : 0)), active ? classes : 0, rank);
             if (silent) {
                 for (int at = thread * kElements; at < part.high; at += kGroup * kElements) {
                     for (int k = 0; k < kElements; ++k)

@@ -24,7 +24,7 @@ loss_pieces_sum(const Input* logits, int classes, int pieces, int64 logits_strid
     const RowMap map{0x7fffffffffffffff, 0, logits_stride};
     const Piece piece(logits, map, classes, pieces);
     __shared__ Found::Shared shared;
-    Found exchange(shared, 0);
+    Found exchange(shared);
     const Weight weight_of(nullptr, weight, 0, 0);
     const Mass mass_of{weight_of, targets + piece.row * target_stride, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
@@ -55,7 +55,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
                   Factors* factors) {
     const int64 row = blockIdx.x;
     __shared__ Found::Shared shared;
-    Found exchange(shared, 0);
+    Found exchange(shared);
     RowSums<Compute> total;
     for (int piece = threadIdx.x; piece < pieces; piece += kThreads) total.absorb(records + (row * pieces + piece) * kFound);
     total.rebase(lane_maximum<32>(total.m));

@@ -32,7 +32,7 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
     copy_async_commit();
 
     __shared__ Sums::Shared shared;
-    Sums exchange(shared, rank);
+    Sums exchange(shared);
     copy_async_wait<0>();
 
     Compute sum = 0;

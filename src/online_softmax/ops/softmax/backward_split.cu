@@ -37,7 +37,7 @@ gradient_pieces_sum(const Input* grad, const Input* y, int64 length, int pieces,
     const RowMap y_map{y_inner, y_outer_stride, y_inner_stride};
     const Piece piece(y, y_map, length, pieces);
     __shared__ Sums::Shared shared;
-    Sums exchange(shared, 0);
+    Sums exchange(shared);
     const Input* source = y + y_map(piece.row) + piece.offset;
     Compute results[kValues], gradients[kValues], sum = 0;
     load_words<Input, kSlots, kThreads>(results, source + piece.part.column, piece.part, threadIdx.x, Compute(0));
@@ -56,7 +56,7 @@ gradient_pieces_sum(const Input* grad, const Input* y, int64 length, int pieces,
 extern "C" __global__ void __launch_bounds__(kThreads)
 gradient_pieces_merge(Compute* sums, int pieces) {  // one block a row; its sum replaces that of its first piece
     __shared__ Sums::Shared shared;
-    Sums exchange(shared, 0);
+    Sums exchange(shared);
     Compute* const row = sums + int64(blockIdx.x) * pieces;
     Compute sum = 0;
     for (int piece = threadIdx.x; piece < pieces; piece += kThreads) sum += row[piece];

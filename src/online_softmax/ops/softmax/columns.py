@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
-from ..._cuda.rows import NAMES, Columns, columns_of, output_columns
-
-_THREADS = 512
-
-
-def source(operation: int, backward: bool, dtype: torch.dtype, out: torch.dtype, lanes: int,
-           entry: str = "softmax_columns") -> Source:
-    """The kernel that takes `lanes` neighbouring columns a block."""
-    macros = (
-        ("OPERATION", str(operation)), ("BACKWARD", str(int(backward))), ("INPUT", NAMES[dtype]),
-        ("OUTPUT", NAMES[out]), ("COLUMNS", str(lanes)), ("THREADS", str(_THREADS)), ("GROUP", str(_THREADS)),
-        ("SLOTS", "1"), ("CLUSTER", "1"), ("PERSISTENT", "0"),
-    )
-    return Source("ops/softmax/columns.cu", entry, macros)
-
+from ..._cuda.rows import Columns, columns_of, output_columns
+from . import plans
 
 def _lanes(inner: int) -> int:
     return min(32, 1 << (inner - 1).bit_length())
@@ -29,7 +15,9 @@ def _lanes(inner: int) -> int:
 def _kernel(x: Columns, operation: int, backward: bool, out: torch.dtype,
             entry: str = "softmax_columns") -> tuple[Loaded, int]:
     lanes = _lanes(x.inner)
-    kernel = load(x.tensor.get_device(), source(operation, backward, x.tensor.dtype, out, lanes, entry), _THREADS)
+    kernel = load(
+        x.tensor.get_device(), plans.columns(operation, backward, x.tensor.dtype, out, lanes, entry), plans.COLUMN_THREADS
+    )
     return kernel, x.outer * -(-x.inner // lanes)
 
 

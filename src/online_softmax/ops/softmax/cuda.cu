@@ -47,68 +47,73 @@ __device__ __forceinline__ Compute log_sum_exp(const Compute* values, State<Comp
     return row.m + log(row.s);
 }
 
+// Where this thread's group stands.
+struct Place {
+    int64 row;
+    bool active;  // a group beyond the last row goes on with an empty one: its warp's shuffles need it
+    const Input* source;
+    int rank;  // of the block in its cluster
+    Part part;
+};
+
+// Asked twice, before the row is read and before it is written, because in between registers hold the row and have no
+// room for the answer.  `again` hides from the compiler that it is the same.
+__device__ __forceinline__ Place place(const Input* x, int64 rows, int length, const RowMap& map) {
+    int again;
+    asm volatile("mov.s32 %0, 0;" : "=r"(again));
+    Place here;
+    here.row = int64(blockIdx.x + again) / kCluster * kRowsPerBlock + threadIdx.x / kGroup;
+    here.active = here.row < rows;
+    here.source = x + (here.active ? map(here.row) : 0);
+    here.rank = kCluster > 1 ? cluster_rank() : 0;
+    here.part = share_of_row(here.source, here.active ? length : 0, here.rank);
+    return here;
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, int64 x_outer_stride,
              int64 x_inner_stride, int64 y_stride) {
     const RowMap x_map{x_inner, x_outer_stride, x_inner_stride};
-    const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
-    const int rank = kCluster > 1 ? cluster_rank() : 0;
-    const int64 stride = int64(gridDim.x) / kCluster * kRowsPerBlock;
-    int64 row = int64(blockIdx.x) / kCluster * kRowsPerBlock + group;
-
-    Input* const slots = reinterpret_cast<Input*>(words + group * kGroup * kSlots);
+    const int thread = threadIdx.x % kGroup;
+    Input* const slots = reinterpret_cast<Input*>(words + threadIdx.x / kGroup * kGroup * kSlots);
     __shared__ States::Shared shared;
 
-    // The row at hand, and while its numbers are in registers the next one.  A group beyond the last row goes on with an
-    // empty one: its warp's shuffles need it.
-    const Input* source;
-    Part part;
-    const auto turn_to = [&](int64 r) {
-        source = x + (r < rows ? x_map(r) : 0);
-        part = share_of_row(source, r < rows ? length : 0, rank);
-        if constexpr (!kWithinWarp) {
-            copy_words_async<Input, kSlots, kGroup>(slots, source, part, thread);
-            copy_async_commit();
-        }
-    };
-    turn_to(row);
-    States exchange(shared, rank);
+    Compute values[kValues];
+    const auto [row, active, source, rank, part] = place(x, rows, length, x_map);
+    if constexpr (!kWithinWarp) {
+        copy_words_async<Input, kSlots, kGroup>(slots, source, part, thread);
+        copy_async_commit();
+    }
+    States exchange(shared);
+    if constexpr (kWithinWarp) {
+        load_words<Input, kSlots, kGroup>(values, source + part.column, part, thread, -infinity<Compute>());
+    } else {
+        copy_async_wait<0>();
+        load_words<Input, kSlots, kGroup>(values, slots, part, thread, -infinity<Compute>());
+    }
+    const Compute m = lane_maximum<kLanes>(maximum_of<kValues>(values));
+    const Compute s = lane_sum<kLanes>(exponential_sum<kOperation == kSoftmax, kValues>(values, m, ExpOf()));
 
-    do {
-        const bool active = row < rows;
-        const Part current = part;
-        Compute values[kValues];
-        if constexpr (kWithinWarp) {
-            load_words<Input, kSlots, kGroup>(values, source + part.column, current, thread, -infinity<Compute>());
-        } else {
-            copy_async_wait<0>();
-            load_words<Input, kSlots, kGroup>(values, slots, current, thread, -infinity<Compute>());
-        }
-        Compute m = maximum_of<kValues>(values);
-        if constexpr (kPersistent) turn_to(row + stride);  // into the words just read
-        m = lane_maximum<kLanes>(m);
-        Compute s = exponential_sum<kOperation == kSoftmax, kValues>(values, m, ExpOf());
-        s = lane_sum<kLanes>(s);
-
-        State<Compute> total = state_of(m, s);
-        if constexpr (!kWithinWarp) {
-            const Compute record[2] = {total.m, total.s};
-            total = merge_records<Compute, 2>(exchange.swap(record), ExpOf());
-        }
-        // A row with +inf has no softmax; one with NaN, or all -inf, becomes NaN by itself.
-        const bool undefined = total.m == infinity<Compute>();
-        if constexpr (kOperation == kSoftmax) {
-            const Compute scale = undefined ? not_a_number<Compute>() : rescale_factor(m, total.m, ExpOf()) * reciprocal(total.s);
-            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, current, thread,
-                                                                    [&](int i, int) { return values[i] * scale; });
-        } else if constexpr (kOperation == kLogSoftmax) {
-            const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
-            store_words<Output, kSlots, kElements, kGroup, Compute>(y + row * y_stride, current, thread,
-                                                                    [&](int i, int) { return values[i] - total.m - log_s; });
-        } else {
-            const Compute lse = log_sum_exp(values, total, &exchange);
-            if (active && rank == 0 && thread == 0) y[row] = Narrow<Output>::one(lse);
-        }
-        row += stride;
-    } while (kPersistent && row < rows);
+    State<Compute> total = state_of(m, s);
+    if constexpr (!kWithinWarp) {
+        const Compute record[2] = {total.m, total.s};
+        total = merge_records<Compute, 2>(exchange.swap(record), ExpOf());
+    }
+    // A row with +inf has no softmax; one with NaN, or all -inf, becomes NaN by itself.
+    const bool undefined = total.m == infinity<Compute>();
+    const Place here = place(x, rows, length, x_map);
+    Output* const target = y + here.row * y_stride;
+    if constexpr (kOperation == kSoftmax) {
+        const Compute scale =
+            undefined ? not_a_number<Compute>() : rescale_factor(m, total.m, ExpOf()) * reciprocal(total.s);
+        store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread,
+                                                                [&](int i, int) { return values[i] * scale; });
+    } else if constexpr (kOperation == kLogSoftmax) {
+        const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
+        store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread,
+                                                                [&](int i, int) { return values[i] - total.m - log_s; });
+    } else {
+        const Compute lse = log_sum_exp(values, total, &exchange);
+        if (here.active && here.rank == 0 && thread == 0) y[here.row] = Narrow<Output>::one(lse);
+    }
 }

@@ -8,7 +8,7 @@ import torch
 
 from ..._cuda.rows import compute_dtype, is_last, row_stride, rows_of
 from . import columns, kernels
-from .kernels import LOG_SOFTMAX, LOGSUMEXP, SOFTMAX
+from .plans import LOG_SOFTMAX, LOGSUMEXP, SOFTMAX
 
 __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "logsumexp_backward", "softmax", "softmax_backward"]
 

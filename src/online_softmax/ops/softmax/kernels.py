@@ -3,66 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
 from ..._cuda import geometry
-from ..._cuda.compile import Source
 from ..._cuda.geometry import Geometry
 from ..._cuda.launch import Loaded, load
-from ..._cuda.limits import Limits, device_limits
-from ..._cuda.rows import NAMES, Rows, compute_dtype
-
-SOFTMAX, LOG_SOFTMAX, LOGSUMEXP = range(3)
-
-
-class Plan(NamedTuple):
-    """One way to take a row: the file, its entry points in order, the shape, and dynamic shared memory a block."""
-
-    file: str
-    entries: tuple[str, ...]
-    shape: Geometry
-    shared: int
-
-    def sources(self, operation: int, dtype: torch.dtype, out: torch.dtype) -> tuple[Source, ...]:
-        macros = (("OPERATION", str(operation)), ("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[out]), *self.shape.macros())
-        return tuple(Source(f"ops/softmax/{self.file}", entry, macros) for entry in self.entries)
-
-
-def plan_forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
-    shape = geometry.forward(words, itemsize, limits)
-    if shape is not None:
-        return Plan("cuda.cu", ("softmax_rows",), shape, shape.row_shared)
-    shape = geometry.staged(words, itemsize, limits)
-    if shape is not None and operation != LOGSUMEXP:  # split reads a row once where nothing is written
-        return Plan("staged.cu", ("softmax_staged",), shape, shape.row_shared)
-    return Plan("split.cu", ("pieces_summarise", "pieces_merge", "pieces_write"), geometry.split(itemsize), 0)
-
-
-def plan_backward(words: int, itemsize: int, limits: Limits) -> Plan:
-    shape = geometry.backward(words, itemsize, limits)
-    if shape is not None:
-        return Plan("backward.cu", ("softmax_backward_rows",), shape, 2 * shape.threads * shape.slots * 16)
-    entries = ("gradient_pieces_sum", "gradient_pieces_merge", "gradient_pieces_write")
-    return Plan("backward_split.cu", entries, geometry.split(itemsize, arrays=2), 0)
-
-
-def plan_logsumexp_backward(words: int, itemsize: int) -> Plan:
-    shape = geometry.within_warp(words, 4) or geometry.split(itemsize)
-    return Plan("logsumexp_backward.cu", ("logsumexp_backward_rows",), shape, 0)
-
+from ..._cuda.limits import device_limits
+from ..._cuda.rows import Rows, compute_dtype
+from . import plans
+from .plans import LOGSUMEXP
 
 @lru_cache(maxsize=4096)
 def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int) -> tuple[tuple[Loaded, ...], Geometry, str]:
     limits = device_limits(device)
     while True:
         if kind == "forward":
-            plan = plan_forward(operation, words, dtype.itemsize, limits)
+            plan = plans.forward(operation, words, dtype.itemsize, limits)
         elif kind == "backward":
-            plan = plan_backward(words, dtype.itemsize, limits)
+            plan = plans.backward(words, dtype.itemsize, limits)
         else:
-            plan = plan_logsumexp_backward(words, dtype.itemsize)
+            plan = plans.logsumexp_backward(words, dtype.itemsize)
         loaded = tuple(
             load(device, source, plan.shape.threads, plan.shape.cluster, plan.shared)
             for source in plan.sources(operation, dtype, out)

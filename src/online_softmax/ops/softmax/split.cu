@@ -23,7 +23,7 @@ pieces_summarise(const Input* x, int64 length, int pieces, int64 x_inner, int64 
     const RowMap x_map{x_inner, x_outer_stride, x_inner_stride};
     const Piece piece(x, x_map, length, pieces);
     __shared__ States::Shared shared;
-    States exchange(shared, 0);
+    States exchange(shared);
     const Input* source = x + x_map(piece.row) + piece.offset;
     Compute values[kValues];
     load_words<Input, kSlots, kThreads>(values, source + piece.part.column, piece.part, threadIdx.x,
@@ -38,7 +38,7 @@ pieces_summarise(const Input* x, int64 length, int pieces, int64 x_inner, int64 
 extern "C" __global__ void __launch_bounds__(kThreads)
 pieces_merge(State<Compute>* states, int pieces, Output* y) {
     __shared__ States::Shared shared;
-    States exchange(shared, 0);
+    States exchange(shared);
     State<Compute>* const row = states + int64(blockIdx.x) * pieces;
     State<Compute> mine = empty_state<Compute>();
     for (int piece = threadIdx.x; piece < pieces; piece += kThreads) mine = merge(mine, row[piece], Exp());

@@ -68,7 +68,7 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
     };
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) fetch(row, chunk * kChunkSlots * kThreads + threadIdx.x);
-    States exchange(shared, rank);
+    States exchange(shared);
 
     for (; row < rows; row += stride) {
         const Row current{slots, share_of_row(x + x_map(row), length, rank)};
