@@ -1,15 +1,17 @@
-"""What cross-entropy is asked for, and what its forward gives: the same for every implementation."""
+"""The options of cross-entropy that reach an implementation, and what an implementation gives back."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..._arrays import Array
+
 
 class Options(NamedTuple):
-    """Options of cross-entropy that are the same for every row."""
+    """Everything about the loss that is no array; checked by the public layer."""
 
     ignore_index: int = -100
-    reduction: str = "mean"  # "none" | "mean" | "sum"
+    reduction: str = "mean"
     label_smoothing: float = 0.0
     scale: float = 1.0
     softcap: float | None = None
@@ -17,13 +19,37 @@ class Options(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Results of forward, in the compute dtype (float32; float64 for float64 logits) unless said."""
+    """What `forward` of an implementation returns for M rows; arrays in the compute dtype (fp32, fp64 for fp64)."""
 
-    loss: Any  # (M,) for "none", else 0-d; z-loss included
-    lse: Any  # (M,) after scale and softcap, of ignored rows too
-    lse_low: Any  # (M,) what rounding lse lost: (m + log s) - lse; 0 where lse is not finite
-    divisors: Any  # (2,) what "mean" divides the class term and the z term by; ones for "sum" and "none"
-    z_loss: Any  # (M,) z_loss * lse**2 of kept rows, 0 for ignored ones    these three only with aux=True, else None
-    predicted: Any  # (M,) int64, first index of the maximum
-    entropy: Any  # (M,) nats
-    gradient: Any  # (M, C) in the logits' dtype; None if not asked for
+    loss: Array
+    """(M,) for "none", else 0-d; z-loss included."""
+    lse: Array
+    """(M,) log-sum-exp after scale and softcap, of ignored rows too."""
+    lse_low: Array
+    """(M,) what rounding took from lse, so that exp((x − lse) − lse_low) is right far from zero."""
+    divisors: Array
+    """(2,) what "mean" divides the class term and the z term by."""
+    z_loss: Array | None
+    """(M,) z · lse² of kept rows; this and the next two only when aux is asked for."""
+    predicted: Array | None
+    """(M,) int64, the first maximum."""
+    entropy: Array | None
+    """(M,) nats."""
+    gradient: Any
+    """(M, C) in the logits' dtype, or None."""
+
+
+class Aux(NamedTuple):
+    """Per-row quantities that `return_aux=True` adds to the loss; each has the shape of the unreduced loss.
+
+    lse is differentiable; the others are detached from autograd.
+    """
+
+    lse: Array
+    """log Σ exp of the logits after scale and softcap, nats."""
+    z_loss: Array
+    """z_loss · lse², 0 for ignored rows."""
+    predicted: Array
+    """int64, index of the first largest logit."""
+    entropy: Array
+    """Entropy of the predicted distribution, nats."""

@@ -1,0 +1,37 @@
+"""Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
+
+Importing this imports NumPy and nothing heavier; `online_softmax.nn` (which needs torch) is imported on first use.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from .ops.cross_entropy import Aux, check_targets, cross_entropy, cross_entropy_with_grad
+from .ops.softmax import SignedLogSumExp, log_softmax, logsumexp, softmax
+from .state import State, merge
+
+__version__ = "0.1.0"
+__all__ = [
+    "Aux",
+    "SignedLogSumExp",
+    "State",
+    "check_targets",
+    "cross_entropy",
+    "cross_entropy_with_grad",
+    "log_softmax",
+    "logsumexp",
+    "merge",
+    "softmax",
+]
+
+_ON_FIRST_USE = ("nn", "special")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_FIRST_USE:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_ON_FIRST_USE])

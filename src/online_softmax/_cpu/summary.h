@@ -1,0 +1,79 @@
+// The state of a row kept so that its smallest terms survive.
+//
+// The maximal element contributes exactly 1 to s, and a float near 1 has no room for terms below 6e-8.  So the block
+// that holds the (first) maximum is summed apart: when s turns out below 2, that one block is summed again without its
+// maximal element, and log s = log1p(the rest).  Sums of blocks are added in double.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "../state/state.h"
+#include "blocks.h"
+
+namespace online_softmax {
+namespace {
+
+template <class T>
+struct Summary {
+    T m;                 // maximum
+    double others;       // sum of exp(x - m) over all blocks but the top one
+    double top;          // the same over the first block that holds the maximum
+    std::int64_t where;  // where that block begins
+
+    double sum() const { return others + top; }
+};
+
+template <class T>
+Summary<T> empty_summary() {
+    return {-infinity<T>, 0.0, 0.0, 0};
+}
+
+// Of two neighbouring parts of a row, `a` the earlier.
+template <class T>
+ONLINE_SOFTMAX_INLINE Summary<T> combine(const Summary<T>& a, const Summary<T>& b) {
+    const bool later = b.m > a.m;
+    const Summary<T>& winner = later ? b : a;
+    const Summary<T>& loser = later ? a : b;
+    const State<double> rest = merge(State<double>{winner.m, winner.others}, State<double>{loser.m, loser.sum()}, Exp());
+    return {winner.m, rest.s, winner.top, winner.where};
+}
+
+// A row's summary, finished.
+template <class T>
+struct Finished {
+    T m;
+    double sum;   // NaN once the row holds a NaN
+    double log;   // of sum; NaN when m is infinite: no probability of such a row is defined
+    std::int64_t where;
+
+    T logsumexp() const {
+        if (is_infinite(m)) return sum == sum ? m : static_cast<T>(sum);
+        return static_cast<T>(m + log);
+    }
+    // What rounding took from logsumexp(): exp((x - lse) - low) is a probability even where lse is coarse.
+    T logsumexp_low() const {
+        const T lse = logsumexp();
+        return lse == lse && !is_infinite(lse) ? static_cast<T>((static_cast<double>(m) - lse) + log) : T(0);
+    }
+    // The factor that makes exp(x - m) a probability.
+    T inverse() const { return is_infinite(m) ? static_cast<T>(log) : static_cast<T>(1.0 / sum); }
+};
+
+// `top_block()` gives the elements of the top block; it is called for the rare row that needs them again.
+template <class T, class TopBlock>
+ONLINE_SOFTMAX_INLINE Finished<T> finish(const Summary<T>& row, std::int64_t length, TopBlock top_block) {
+    const double sum = row.sum();
+    if (is_infinite(row.m)) return {row.m, sum, __builtin_nan(""), row.where};
+    if (!(sum < 2.0)) return {row.m, sum, std::log(sum), row.where};
+    alignas(64) T block[block_length];
+    const std::int64_t left = length - row.where;
+    const std::int64_t count = left < block_length ? left : block_length;
+    __builtin_memcpy(block, top_block(), count * sizeof(T));
+    block[first_equal(block, count, row.m)] = -infinity<T>;  // whose exponential is 0
+    const double rest = row.others + sum_of_exponentials(block, count, row.m);
+    return {row.m, 1.0 + rest, std::log1p(rest), row.where};
+}
+
+}  // namespace
+}  // namespace online_softmax

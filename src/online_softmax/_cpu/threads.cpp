@@ -1,0 +1,117 @@
+#include "threads.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace online_softmax {
+namespace {
+
+std::atomic<std::int64_t> jobs{0};
+
+class Pool {
+public:
+    const pid_t process = getpid();
+
+    void run(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context) {
+        std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
+        if (!turn.owns_lock()) return task(context, 0, count);
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            start(threads - 1);
+            task_ = task, context_ = context, count_ = count, chunk_ = chunk;
+            next_.store(0, std::memory_order_relaxed);
+            failure_ = nullptr;
+            wanted_ = threads - 1 < started_ ? threads - 1 : started_;
+            ++job_;
+            jobs.fetch_add(1, std::memory_order_relaxed);
+        }
+        wake_.notify_all();
+        work();
+        std::unique_lock<std::mutex> lock(mutex_);
+        wanted_ = 0;  // a worker that has not woken by now has nothing left to take
+        done_.wait(lock, [this] { return working_ == 0; });
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+private:
+    void start(int workers) {  // under mutex_
+        for (; started_ < workers; ++started_) {
+            try {
+                std::thread([this] { serve(); }).detach();
+            } catch (const std::exception&) {
+                return;  // no more threads to be had: those that run do the work
+            }
+        }
+    }
+
+    void serve() {
+        std::uint64_t seen = 0;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return wanted_ > 0 && job_ != seen; });
+            seen = job_;
+            --wanted_;
+            ++working_;
+            lock.unlock();
+            work();
+            lock.lock();
+            if (--working_ == 0) done_.notify_one();
+        }
+    }
+
+    void work() {
+        try {
+            for (;;) {
+                const std::int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+                if (begin >= count_) return;
+                task_(context_, begin, begin + chunk_ < count_ ? begin + chunk_ : count_);
+            }
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(failure_mutex_);
+            if (!failure_) failure_ = std::current_exception();
+        }
+    }
+
+    std::mutex turn_;  // held by the caller whose job the pool is doing
+    std::mutex mutex_;
+    std::condition_variable wake_, done_;
+    int started_ = 0, wanted_ = 0, working_ = 0;
+    std::uint64_t job_ = 0;
+    Task task_ = nullptr;
+    void* context_ = nullptr;
+    std::int64_t count_ = 0, chunk_ = 1;
+    std::atomic<std::int64_t> next_{0};
+    std::mutex failure_mutex_;
+    std::exception_ptr failure_;
+};
+
+std::atomic<Pool*> current{nullptr};
+
+// After fork() the child has the pool's memory, perhaps with a lock held, but none of its threads: it makes its own
+// and leaves the old one as it is.  Pools are never destroyed, since their threads wait in them until the process ends.
+Pool& pool() {
+    Pool* found = current.load(std::memory_order_acquire);
+    if (found && found->process == getpid()) return *found;
+    Pool* made = new Pool;
+    if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+    delete made;  // another thread was quicker; this one has no threads yet
+    return *found;
+}
+
+}  // namespace
+
+std::int64_t shared_jobs() {
+    return jobs.load(std::memory_order_relaxed);
+}
+
+void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context) {
+    pool().run(count, chunk, threads, task, context);
+}
+
+}  // namespace online_softmax

@@ -1,0 +1,1 @@
+"""The benchmark: every operation against other libraries, verified before it is timed."""

@@ -1,0 +1,119 @@
+"""``online-softmax bench``: every operation against the other libraries installed, checked and timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TextIO
+
+from .. import terminal
+from ..bench import record, tables, targets
+from ..bench.compiling import NOT_COMPILED
+from ..bench.record import Record
+from ..bench.run import Runner, cpu_memory
+from ..bench.tables import OURS, OURS_NUMPY
+from ..bench.workload import TRAFFIC, Workload, cpu_workloads, cuda_workloads
+
+QUICK_DIVISOR = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="smaller shapes and fewer rounds, under 30 seconds")
+    parser.add_argument("--only", metavar="OPERATION", help=f"one of: {', '.join(TRAFFIC)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write results as JSON lines while they are made")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the fraction of copy against row length")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and write; 1 if an answer of ours was wrong, else 0."""
+    if args.only and args.only not in TRAFFIC:
+        raise terminal.CommandError(f"--only is {args.only!r}; wanted one of {', '.join(TRAFFIC)}")
+    if args.plot and args.plot.suffix != ".svg":
+        raise terminal.CommandError(f"--plot is {args.plot}; wanted a name that ends in .svg")
+    if args.plot:
+        from ..bench import plot
+    work = _workloads(args.device, args.quick)
+    work = [w for w in work if args.only in (None, w.operation)]
+    if args.json is None:
+        records = _measure(args, work, None)
+    else:
+        try:
+            file = args.json.open("w", encoding="utf-8")
+        except OSError as error:
+            raise terminal.CommandError(f"cannot write to --json {args.json}: {error.strerror}") from error
+        with file:
+            records = _measure(args, work, file)
+    terminal.facts("Machine", tables.machine(records[0]))
+    for table in tables.of(records):
+        terminal.table(*table)
+    if not args.quick and args.only is None:
+        terminal.table(*targets.table(records))
+    if args.plot:
+        plot.draw(records, args.plot)
+    return _complain(records)
+
+
+def _workloads(device: str, quick: bool) -> list[Workload]:
+    if device == "cpu":
+        return cpu_workloads(QUICK_DIVISOR if quick else 1)
+    import torch
+
+    if not torch.cuda.is_available():
+        raise terminal.CommandError("--device is cuda, but torch sees no CUDA device")
+    # An eighth of the largest input, copies and float32 forms of it included, must fit.
+    fits = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // 256
+    elements = 2**28
+    while elements > fits:
+        elements //= 2
+    return cuda_workloads(elements // QUICK_DIVISOR if quick else elements)
+
+
+def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None) -> list[Record]:
+    records: list[Record] = []
+
+    def keep(made: Record) -> None:
+        records.append(made)
+        if file:
+            print(json.dumps(made), file=file, flush=True)
+
+    keep(record.machine(args.device, args.quick))
+    runner = Runner(args.device, args.quick)
+    losses = [w for w in work if w.operation == "cross_entropy" and w.columns == 32000]
+    in_processes = [] if args.device == "cuda" or args.quick else losses
+    with terminal.progress(f"bench {args.device}", len(work) + len(in_processes)) as advance:
+        for workload in work:
+            try:
+                keep(runner.measure(workload))
+            except RuntimeError as error:  # out of memory, or a failed capture: the other workloads go on
+                keep({"record": "failed", **workload._asdict(), "reason": str(error).partition("\n")[0]})
+            advance(str(workload))
+        for workload in in_processes:
+            keep(cpu_memory(workload))
+            advance(f"peak memory of {workload}")
+    return records
+
+
+def _complain(records: list[Record]) -> int:
+    """Say who was wrong or could not; 1 if that was us."""
+    code = 0
+    for made in records:
+        if made["record"] == "failed":
+            terminal.note(f"not measured: {_name(made)}: {made['reason']}")
+            code = 1
+    for made in record.workloads(records):
+        name = _name(made)
+        for library in made["wrong"]:
+            terminal.note(f"{library} is wrong at {name}: error {made['error'][library]:.1e}; not timed")
+        for library, reason in made["refused"].items():
+            if reason != NOT_COMPILED:
+                terminal.note(f"{library} refuses {name}: {reason}")
+        if {OURS, OURS_NUMPY} & {*made["wrong"], *made["refused"]}:
+            code = 1
+    return code
+
+
+def _name(made: Record) -> Workload:
+    return Workload(**{field: made[field] for field in Workload._fields})

@@ -1,0 +1,34 @@
+// The state of a row, by a whole block of threads: what online.cu is about, and what fused.cu builds on.
+#pragma once
+
+#include "rung.cuh"
+
+namespace online_softmax::ladder {
+
+// The states of a warp's 32 lanes merged in five steps, each lane with one 16, 8, 4, 2 and 1 lanes away.
+__device__ __forceinline__ State<Number> over_warp(State<Number> state) {
+    for (int step = kWarp / 2; step > 0; step /= 2) {
+        const State<Number> other = {__shfl_xor_sync(kAllLanes, state.m, step),
+                                     __shfl_xor_sync(kAllLanes, state.s, step)};
+        state = merge(state, other, Exp());
+    }
+    return state;
+}
+
+// Read once: every thread keeps a state of the elements it sees, then states are merged.  Every thread gets the row's.
+__device__ __forceinline__ State<Number> summarise(const Element* x, Index columns) {
+    State<Number> state = empty_state<Number>();
+    for (Index i = threadIdx.x; i < columns; i += blockDim.x) {
+        // One of the two factors inside merge is always 1, so this costs one exponential, not two.
+        state = merge(state, State<Number>{Number(widen(x[i])), Number(1)}, Exp());
+    }
+    state = over_warp(state);
+
+    __shared__ State<Number> of_warp[kMostWarps];
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = state;
+    __syncthreads();
+    const int warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp;
+    return over_warp(lane < warps ? of_warp[lane] : empty_state<Number>());
+}
+
+}  // namespace online_softmax::ladder

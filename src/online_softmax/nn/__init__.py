@@ -1,0 +1,89 @@
+"""torch.nn's softmax and loss modules, computed online.  Importing this imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ops.cross_entropy import cross_entropy
+from ..ops.cross_entropy.arguments import make_options
+from . import functional
+
+__all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax", "functional"]
+
+
+class Softmax(torch.nn.Softmax):
+    """torch.nn.Softmax(dim): softmax of a tensor of any shape along dim; same shape and dtype."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Probabilities; the sum along dim is 1."""
+        return functional.softmax(input, self.dim, _stacklevel=6)
+
+
+class LogSoftmax(torch.nn.LogSoftmax):
+    """torch.nn.LogSoftmax(dim): log-probabilities (nats) of a tensor along dim; same shape and dtype."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Log-probabilities, in nats."""
+        return functional.log_softmax(input, self.dim, _stacklevel=6)
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """torch.nn.CrossEntropyLoss with its arguments, and the further options of `online_softmax.cross_entropy`.
+
+    Parameters
+    ----------
+    weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        As torch's; `weight` is a buffer of shape (C,).
+    scale, softcap, z_loss, inplace, return_aux, impl
+        Keyword only; as in `online_softmax.cross_entropy`, which also says what is returned and raised.
+
+    Examples
+    --------
+    >>> import torch, online_softmax.nn
+    >>> loss = online_softmax.nn.CrossEntropyLoss(label_smoothing=0.1)
+    >>> loss(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        scale: float = 1.0,
+        softcap: float | None = None,
+        z_loss: float = 0.0,
+        inplace: bool = False,
+        return_aux: bool = False,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        make_options(ignore_index, self.reduction, label_smoothing, scale, softcap, z_loss)
+        self.options: dict[str, Any] = {
+            "scale": scale,
+            "softcap": softcap,
+            "z_loss": z_loss,
+            "inplace": inplace,
+            "return_aux": return_aux,
+            "impl": impl,
+        }
+
+    def forward(self, input: Tensor, target: Tensor, num_items: Any = None) -> Any:
+        """The loss of logits (C,), (N, C) or (N, C, d1, …); `num_items` replaces what "mean" divides by."""
+        return cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            num_items=num_items,
+            **self.options,
+        )

@@ -1,0 +1,72 @@
+"""The functions of torch.nn.functional with torch's own signatures, computed online.
+
+A program changes its import and nothing else:
+
+    from online_softmax.nn import functional as F
+
+Losses of fp16 and bf16 logits are fp32; torch rounds them to the logits' dtype.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import _reduction
+
+from ..ops import cross_entropy as _cross_entropy
+from ..ops import softmax as _softmax
+
+__all__ = ["cross_entropy", "log_softmax", "logsumexp", "softmax"]
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
+    """torch.nn.functional.softmax: exp(input) / Σ exp(input) along dim, in `dtype` or input's.
+
+    Raises what `online_softmax.softmax` raises; dim=None chooses as torch does, with its warning.
+    """
+    result: Tensor = _softmax.softmax(input, axis=_dim("softmax", input, dim, _stacklevel), dtype=dtype)
+    return result
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
+) -> Tensor:
+    """torch.nn.functional.log_softmax: input − log Σ exp(input) along dim, nats, in `dtype` or input's."""
+    result: Tensor = _softmax.log_softmax(input, axis=_dim("log_softmax", input, dim, _stacklevel), dtype=dtype)
+    return result
+
+
+def logsumexp(input: Tensor, dim: int | tuple[int, ...], keepdim: bool = False) -> Tensor:
+    """torch.logsumexp: log Σ exp(input) over dim, an int or a tuple of ints, nats, in input's dtype."""
+    result: Any = _softmax.logsumexp(input, axis=dim, keepdims=keepdim)
+    return result  # type: ignore[no-any-return]
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """torch.nn.functional.cross_entropy: see `online_softmax.cross_entropy` for shapes, errors and what is returned."""
+    if size_average is not None or reduce is not None:
+        reduction = _reduction.legacy_get_string(size_average, reduce)
+    result: Tensor = _cross_entropy.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+    return result
+
+
+def _dim(name: str, input: Any, dim: int | None, stacklevel: int) -> int:
+    """The dim torch picks where none is given: 0 for 0, 1 and 3 dimensions, else 1."""
+    if dim is not None:
+        return dim
+    warnings.warn(f"{name} without dim= guesses one from the shape; pass dim", UserWarning, stacklevel)
+    return 0 if input.dim() in (0, 1, 3) else 1

@@ -1,0 +1,76 @@
+"""What the autograd layers of all operations share.  Imported only once a tensor has arrived.
+
+A call takes one of two ways.  An ordinary tensor in eager mode goes straight to an implementation, or to an
+`autograd.Function` when a gradient may be wanted: a few microseconds.  Under `torch.compile`, and for fake and
+subclass tensors, the same work is reached through an operator in the namespace `torch.ops.online_softmax`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Everything the operators need stays alive as long as this does.
+LIBRARY = torch.library.Library("online_softmax", "DEF")
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Whether eager mode may skip the operator: ordinary tensors with data, nothing being compiled or traced."""
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta):
+            return False
+    return not torch._C._len_torch_dispatch_stack()
+
+
+def refuse_transforms() -> None:
+    """vmap, grad and the other torch.func transforms would bypass the gradients defined here."""
+    if torch.compiler.is_compiling():
+        return
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotImplementedError(
+            "online_softmax functions do not support torch.func transforms (vmap, grad, jvp, …): "
+            "they take batches of any shape directly, and .backward() or torch.autograd.grad for gradients"
+        )
+
+
+def records(*tensors: Tensor | None) -> bool:
+    """Whether autograd would record an operation on these tensors."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def autocast_to_float32(x: Tensor) -> bool:
+    """Whether torch's autocast would run softmax and losses of x in fp32: on CUDA only."""
+    return x.device.type == "cuda" and x.dtype != torch.float64 and torch.is_autocast_enabled("cuda")
+
+
+def as_floating(x: Tensor, name: str) -> Tensor:
+    """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    if x.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        return x
+    if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
+        spelled = str(x.dtype).removeprefix("torch.")
+        raise TypeError(f"{name} has dtype {spelled}; wanted float16, bfloat16, float32, float64, integers or bool")
+    return x.to(torch.get_default_dtype())
+
+
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:
+    """Register an operator that `run` computes on every device; returns its qualified name."""
+    name = "online_softmax::" + schema.split("(", 1)[0]
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(name, fake, lib=LIBRARY)
+    return name
+
+
+def once(*_: Any) -> None:
+    """Refuse a second derivative through a compiled or subclass call, where it would be silently cut off."""
+    raise RuntimeError("online_softmax operators have no second derivative here: call in eager mode on plain tensors")

@@ -1,0 +1,45 @@
+"""The parts of the loss's formula: scale and softcap, and how much mass a target puts on each class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._arrays import Array, device, is_integer
+from .options import Options
+
+
+def capped(xp: Any, logits: Array, options: Options) -> Array:
+    """softcap(scale · logits), with softcap(u) = c · tanh(u / c)."""
+    x = logits if options.scale == 1.0 else options.scale * logits
+    return x if options.softcap is None else options.softcap * xp.tanh(x / options.softcap)
+
+
+def capped_slope(xp: Any, x: Array, options: Options) -> Array | float:
+    """d capped / d logits, from the capped value x itself."""
+    if options.softcap is None:
+        return options.scale
+    ratio = x / options.softcap
+    return options.scale * ((1.0 - ratio) * (1.0 + ratio))
+
+
+def row_kinds(xp: Any, target: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Of class-index targets: which are ignored, which out of range, and indices safe to look up."""
+    ignored = target == ignore_index
+    bad = ((target < 0) | (target >= classes)) & ~ignored
+    return ignored, bad, xp.astype(xp.where(ignored | bad, 0, target), xp.int64)
+
+
+def class_mass(
+    xp: Any, target: Array, weight: Array | None, classes: int, options: Options, compute: Any
+) -> tuple[Array, Array, Array]:
+    """w_c q'_c as (rows, C), and which rows are ignored or have a target out of range."""
+    smoothing, where = options.label_smoothing, device(target)
+    if is_integer(target.dtype):
+        ignored, bad, index = row_kinds(xp, target, classes, options.ignore_index)
+        hot = xp.arange(classes, device=where) == index[..., None]
+        q = xp.where(hot, xp.asarray(1.0, dtype=compute, device=where), 0.0)
+    else:
+        ignored = bad = xp.zeros(target.shape[:1], dtype=xp.bool, device=where)
+        q = xp.astype(target, compute)
+    mass = q if smoothing == 0.0 else (1.0 - smoothing) * q + smoothing / max(classes, 1)
+    return (mass if weight is None else mass * weight), ignored, bad

@@ -1,0 +1,162 @@
+"""Cross-entropy of tensors: when the gradient is made, and how autograd gets it.
+
+For "mean" and "sum" in bf16, fp32 and fp64 the gradient is made in forward, in the pass that makes the loss.  The first
+backward hands that buffer out, scaled in place; a later one recomputes from the logits, held by reference.  For fp16
+(a gradient divided by N before loss scaling underflows) and for "none", forward keeps each row's log-sum-exp and
+backward forms the gradient, the incoming one applied before the single rounding.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._arguments import shares_memory_with_itself
+from ..._arrays import namespace
+from ..._dispatch import implementation
+from .._torch import is_plain, records
+from . import torch_operator
+from .arguments import Prepared, check_range
+from .gradient import gradient_rows, incoming
+from .options import Forward, Options
+from .terms import capped
+
+
+def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
+    """The loss of checked arguments, recorded by autograd where it should be; `input` is what the caller passed."""
+    logits, target, weight, num_items, options, *_ = ready
+    plain = is_plain(logits, target, weight, num_items if isinstance(num_items, Tensor) else None)
+    if inplace:
+        _check_inplace(input, logits, plain)
+    if not plain:
+        return torch_operator.call(logits, target, weight, num_items, options, aux, impl)
+    if logits.device.type == "cpu":
+        check_range(target, logits.shape[1], options.ignore_index, ready.shape)
+    module = implementation("cross_entropy", logits, impl)
+    if not records(logits, target):
+        result: Forward = module.forward(logits, target, weight, num_items, options, aux=aux)
+        return result
+    outputs = _CrossEntropy.apply(logits, target, weight, num_items, options, inplace, aux, module)
+    if not aux:
+        return Forward(outputs, *(None,) * 7)
+    loss, lse, z_loss, predicted, entropy = outputs
+    return Forward(loss, lse, None, None, z_loss, predicted, entropy, None)
+
+
+def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
+    """Refuse the logits that a gradient must not overwrite; nothing has been written yet."""
+    if not plain:
+        raise ValueError("inplace=True is for ordinary tensors in eager mode; a compiler plans memory by itself")
+    if not records(input):
+        raise ValueError("inplace=True, but autograd records nothing here: input does not require grad, or no_grad")
+    base = input._base
+    if input.is_leaf or (base is not None and base.is_leaf and base.requires_grad):
+        raise ValueError("inplace=True would overwrite a leaf that requires grad: pass an intermediate result")
+    if shares_memory_with_itself(input.shape, input.stride(), 1):
+        raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
+    if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
+        raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Eager autograd; gives the loss, and with aux (loss, lse, z_loss, predicted, entropy)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        num_items: Any,
+        options: Options,
+        inplace: bool,
+        aux: bool,
+        module: ModuleType,
+    ) -> Any:
+        # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
+        early = ctx.needs_input_grad[0] and made_in_forward(logits, options) and not (inplace and aux)
+        rows = logits.detach()
+        into = (rows if inplace else True) if early else None
+        result = module.forward(rows, target, weight, num_items, options, aux=aux, gradient=into)
+        ctx.gradient = result.gradient
+        if early and inplace:
+            torch.autograd.graph.increment_version(logits)
+        ctx.overwritten = early and inplace
+        ctx.how = options, inplace, module
+        held = None if ctx.overwritten else logits
+        ctx.save_for_backward(held, target, weight, result.lse, result.lse_low, result.divisors)
+        ctx.set_materialize_grads(False)
+        if not aux:
+            return result.loss
+        ctx.mark_non_differentiable(result.z_loss, result.predicted, result.entropy)
+        return result.loss, result.lse, result.z_loss, result.predicted, result.entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
+        nothing = (None,) * 6
+        if grad_loss is None and grad_lse is None:
+            return None, None, *nothing
+        options, inplace, module = ctx.how
+        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
+        wanted, wanted_target = ctx.needs_input_grad[:2]
+        if ctx.gradient is not None and grad_lse is None and not again and not wanted_target:
+            gradient, ctx.gradient = ctx.gradient, None
+            return module.rescale(gradient, grad_loss), None, *nothing
+        if ctx.overwritten or (inplace and (again or wanted_target)):
+            raise RuntimeError(
+                "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "
+                "second derivatives and gradients of probability targets need inplace=False"
+            )
+        logits, target, weight, lse, lse_low, divisors = ctx.saved_tensors
+        if grad_loss is None:
+            grad_loss = lse.new_zeros(lse.shape if options.reduction == "none" else ())
+        if again or wanted_target:
+            given = target, weight, divisors, options, grad_loss, grad_lse
+            dx = differentiable_gradient(logits, *given) if wanted else None
+            dq = target_gradient(logits, *given[:-1]) if wanted_target else None
+            return dx, dq, *nothing
+        into: Any = ctx.gradient if ctx.gradient is not None else True
+        ctx.gradient = None
+        if inplace:
+            into, ctx.overwritten = logits.detach(), True
+        dx = module.backward(
+            logits.detach(), target, weight, lse, lse_low, divisors, options, grad_loss, grad_lse, into
+        )
+        if inplace:
+            torch.autograd.graph.increment_version(logits)
+        return dx, None, *nothing
+
+
+def made_in_forward(logits: Tensor, options: Options) -> bool:
+    """Whether the gradient comes from the loss's own pass."""
+    return options.reduction != "none" and logits.dtype != torch.float16
+
+
+def differentiable_gradient(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    divisors: Tensor,
+    options: Options,
+    grad_loss: Tensor,
+    grad_lse: Tensor | None,
+) -> Tensor:
+    """The gradient of the logits in torch's own operations, so that it can be differentiated again."""
+    xp = namespace(logits)
+    lse = torch.logsumexp(capped(xp, logits.to(divisors.dtype), options), -1)
+    low = torch.zeros_like(lse)
+    dx: Tensor = gradient_rows(xp, logits, target, weight, lse, low, divisors, options, grad_loss, grad_lse)
+    return dx.to(logits.dtype)
+
+
+def target_gradient(
+    logits: Tensor, target: Tensor, weight: Tensor | None, divisors: Tensor, options: Options, grad_loss: Tensor
+) -> Tensor:
+    """The gradient of probability targets: A (1 − ε) w (lse − x)."""
+    x: Tensor = capped(namespace(logits), logits.to(divisors.dtype), options)
+    share: Tensor = incoming(namespace(logits), grad_loss, divisors)[0]
+    dq = share[:, None] * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
+    return (dq if weight is None else dq * weight).to(target.dtype)

@@ -1,0 +1,160 @@
+"""Cross-entropy as a torch operator: for torch.compile, and for fake and subclass tensors.
+
+The operator returns the gradient as an output of its own, so that a compiler sees it and may scale it in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._dispatch import implementation
+from .._torch import LIBRARY, define, once, records
+from .arguments import check_range
+from .options import Forward, Options
+
+_OPTIONS = "int ignore_index, str reduction, float label_smoothing, float scale, float? softcap, float z_loss"
+
+
+def call(
+    logits: Tensor, target: Tensor, weight: Tensor | None, num_items: Any, options: Options, aux: bool, impl: str
+) -> Forward:
+    """The loss by way of the operator."""
+    from .torch_op import made_in_forward
+
+    early = records(logits) and made_in_forward(logits, options)
+    items, count = (num_items, None) if isinstance(num_items, Tensor) else (None, num_items)
+    outputs = torch.ops.online_softmax.cross_entropy(logits, target, weight, items, count, *options, aux, early, impl)
+    loss, lse, *others = outputs
+    return Forward(loss, lse, *(other.detach() for other in others))
+
+
+def _run(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    items: Tensor | None,
+    count: float | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    scale: float,
+    softcap: float | None,
+    z_loss: float,
+    aux: bool,
+    early: bool,
+    impl: str,
+) -> tuple[Tensor, ...]:
+    options = Options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    if logits.device.type == "cpu":
+        check_range(target, logits.shape[1], ignore_index, tuple(target.shape))
+    result = implementation("cross_entropy", logits, impl).forward(
+        logits, target, weight, count if items is None else items, options, aux=aux, gradient=True if early else None
+    )
+    none = logits.new_empty(0)
+    return tuple(none.clone() if part is None else part for part in result)
+
+
+def _fake(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    items: Tensor | None,
+    count: float | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    scale: float,
+    softcap: float | None,
+    z_loss: float,
+    aux: bool,
+    early: bool,
+    impl: str,
+) -> tuple[Tensor, ...]:
+    compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    rows = logits.new_empty(logits.shape[:1], dtype=compute)
+    loss = torch.empty_like(rows) if reduction == "none" else rows.new_empty(())
+    extra = [torch.empty_like(rows), torch.empty_like(rows, dtype=torch.int64), torch.empty_like(rows)]
+    if not aux:
+        extra = [logits.new_empty(0) for _ in extra]
+    gradient = logits.new_empty(logits.shape) if early else logits.new_empty(0)
+    return loss, rows, torch.empty_like(rows), rows.new_empty(2), *extra, gradient
+
+
+def _run_backward(
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    lse: Tensor,
+    lse_low: Tensor,
+    divisors: Tensor,
+    grad_loss: Tensor,
+    grad_lse: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    scale: float,
+    softcap: float | None,
+    z_loss: float,
+    impl: str,
+) -> Tensor:
+    options = Options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    module = implementation("cross_entropy", logits, impl)
+    dx: Tensor = module.backward(logits, target, weight, lse, lse_low, divisors, options, grad_loss, grad_lse)
+    return dx
+
+
+def _fake_backward(logits: Tensor, *_: Any) -> Tensor:
+    return logits.new_empty(logits.shape)
+
+
+_FORWARD = define(
+    "cross_entropy(Tensor logits, Tensor target, Tensor? weight, Tensor? items, float? count, "
+    f"{_OPTIONS}, bool aux, bool early, str impl) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _run,
+    _fake,
+)
+_BACKWARD = define(
+    "cross_entropy_backward(Tensor logits, Tensor target, Tensor? weight, Tensor lse, Tensor lse_low, "
+    f"Tensor divisors, Tensor grad_loss, Tensor? grad_lse, {_OPTIONS}, str impl) -> Tensor",
+    _run_backward,
+    _fake_backward,
+)
+
+
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    logits, target, weight = inputs[:3]
+    _, lse, lse_low, divisors, _, _, _, gradient = output
+    *options, _, early, impl = inputs[5:]
+    ctx.save_for_backward(logits, target, weight, lse, lse_low, divisors, gradient)
+    ctx.how = options, early, impl
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    from .torch_op import target_gradient
+
+    logits, target, weight, lse, lse_low, divisors, gradient = ctx.saved_tensors
+    options, early, impl = ctx.how
+    if grad_loss is None and grad_lse is None:
+        return (None,) * 14
+    if grad_loss is None:
+        grad_loss = torch.zeros_like(lse) if options[1] == "none" else lse.new_zeros(())
+    # With create_graph=True by way of the operator, which answers a second derivative with an error.
+    if early and grad_lse is None and not torch.is_grad_enabled():
+        dx = (gradient * grad_loss).to(logits.dtype)
+    else:
+        dx = torch.ops.online_softmax.cross_entropy_backward(
+            logits, target, weight, lse, lse_low, divisors, grad_loss, grad_lse, *options, impl
+        )
+    dq = None
+    if ctx.needs_input_grad[1]:
+        dq = target_gradient(logits, target, weight, divisors, Options(*options), grad_loss)
+    return dx, dq, *(None,) * 12
+
+
+torch.library.register_autograd(_FORWARD, _backward, setup_context=_setup, lib=LIBRARY)
+torch.library.register_autograd(_BACKWARD, once, lib=LIBRARY)

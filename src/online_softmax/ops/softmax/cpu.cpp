@@ -1,0 +1,69 @@
+// softmax, log_softmax and logsumexp of rows: two sweeps over each, the second of which finds it in the second cache.
+#include "cpu.h"
+
+#include "../../_cpu/pieces.h"
+#include "../../_cpu/rows.h"
+
+namespace online_softmax {
+namespace {
+
+template <class T>
+void write_probabilities(const T* x, std::int64_t count, T m, T inverse, T* y) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = exponential(x[i] - m) * inverse;  // hot: softmax
+}
+
+template <class T>
+void write_logarithms(const T* x, std::int64_t count, T m, T log, T* y) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - m) - log;  // hot: log_softmax
+}
+
+template <class T>
+Finished<T> summarise_row(const Operand& array, const char* row, std::int64_t length, int threads) {
+    const auto piece = [&](std::int64_t begin, std::int64_t end) {
+        Reader<T> x(array, row);
+        return summarise_piece<T>(x, begin, end);
+    };
+    const Summary<T> summary = fold_pieces(length, threads, empty_summary<T>(), piece, combine<T>);
+    Reader<T> x(array, row);
+    return finish_row(summary, x, length);
+}
+
+template <class T>
+void forward_row(const Lines& lines, Softmax operation, std::int64_t index, int threads) {
+    const Operand &in = lines.operand[0], &out = lines.operand[1];
+    const char* row = lines.line(in, index);
+    char* result = lines.line(out, index);
+    const Finished<T> state = summarise_row<T>(in, row, lines.length, threads);
+    if (operation == Softmax::logsumexp) {
+        const T lse = state.logsumexp();
+        return store(out.dtype, &lse, 1, result, size_of(out.dtype));
+    }
+    const auto write = operation == Softmax::softmax ? write_probabilities<T> : write_logarithms<T>;
+    const T factor = operation == Softmax::softmax ? state.inverse() : static_cast<T>(state.log);
+    for_each_piece(lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        Reader<T> x(in, row);
+        Writer<T> y(out, result);
+        for_each_block(begin, end, [&](std::int64_t i, std::int64_t count) {
+            write(x.block(i, count), count, state.m, factor, y.block(i));
+            y.finish_block(i, count);
+        });
+    });
+}
+
+template <class T>
+void forward_rows(const Lines& lines, Softmax operation, int threads) {
+    for_each_line(lines.count, lines.length, threads, [&](std::int64_t index, int share) {
+        forward_row<T>(lines, operation, index, share);
+    });
+}
+
+}  // namespace
+
+void ONLINE_SOFTMAX_ISA::softmax_forward(const Lines& lines, Softmax operation, int threads) {
+    if (lines.columns) return softmax_forward_columns(lines, operation, threads);
+    (in_double(lines) ? forward_rows<double> : forward_rows<float>)(lines, operation, threads);
+}
+
+}  // namespace online_softmax

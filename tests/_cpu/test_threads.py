@@ -1,0 +1,132 @@
+"""The thread pool: forks, callers on several threads, and how many threads it is given."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from online_softmax import _cpu
+from online_softmax._cpu import _native
+from online_softmax._cpu.arrays import threads_for
+from online_softmax.ops.softmax import cpu
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    _cpu.set_num_threads(2)
+    yield
+    _cpu._threads = None
+
+
+def shared_work():
+    """A result that the pool computes, and the right one."""
+    x = np.random.default_rng(0).standard_normal((400, 1000)).astype(np.float32)
+    before = _native.shared_jobs()
+    y = cpu.softmax(x, 1, np.float32)
+    assert _native.shared_jobs() == before + 1
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    return y, e / e.sum(1, keepdims=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("generations", [1, 2])
+def test_a_forked_child_computes_and_exits(generations):
+    shared_work()  # the parent's pool has threads now
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # rather than hang the test run
+        try:
+            if generations == 2:
+                grandchild = os.fork()
+                if grandchild:
+                    os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+            result, truth = shared_work()
+            os._exit(0 if np.allclose(result, truth, rtol=1e-5) else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    shared_work()  # and the parent's pool works as before
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_forked_while_the_pool_works_computes_and_exits():
+    stop = threading.Event()
+    x = np.zeros((400, 1000), np.float32)
+
+    def keep_busy():
+        while not stop.is_set():
+            cpu.softmax(x, 1, np.float32)
+
+    worker = threading.Thread(target=keep_busy)
+    worker.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)
+                try:
+                    result, truth = shared_work()
+                    os._exit(0 if np.allclose(result, truth, rtol=1e-5) else 1)
+                finally:
+                    os._exit(2)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_several_python_threads_at_once_get_right_answers():
+    arrays = [np.random.default_rng(seed).standard_normal((200, 1000)).astype(np.float32) for seed in range(4)]
+    _cpu.set_num_threads(1)
+    truth = [cpu.softmax(x, 1, np.float32) for x in arrays]
+    _cpu.set_num_threads(2)
+    wrong = []
+
+    def work(index):
+        for _ in range(30):
+            if not np.array_equal(cpu.softmax(arrays[index], 1, np.float32), truth[index]):
+                wrong.append(index)
+
+    callers = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def test_the_interpreter_runs_on_while_a_kernel_works():
+    x = np.broadcast_to(np.zeros(1, np.float16), (1, 2**28))
+    ticks = []
+    kernel = threading.Thread(target=cpu.logsumexp, args=(x, 1, np.float32))
+    kernel.start()
+    while kernel.is_alive():
+        ticks.append(None)
+    assert len(ticks) > 1000
+
+
+def test_how_many_threads():
+    _cpu._threads = None
+    assert _cpu.num_threads() == len(os.sched_getaffinity(0))
+    _cpu.set_num_threads(3)
+    assert _cpu.num_threads() == 3
+    small, large = np.zeros((8, 128), np.float32), np.zeros((400, 1000), np.float32)
+    assert threads_for(small) == 1
+    assert threads_for(large) == 3
+    assert threads_for(torch.zeros(8, 128)) == 1
+    assert threads_for(torch.zeros(400, 1000)) == torch.get_num_threads()
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="n must be"):
+            _cpu.set_num_threads(wrong)
+
+
+def test_small_work_wakes_no_thread():
+    before = _native.shared_jobs()
+    cpu.softmax(np.zeros((8, 128), np.float32), 1, np.float32)
+    assert _native.shared_jobs() == before

@@ -1,0 +1,76 @@
+"""online_softmax.special: SciPy's own signatures, so that a program changes its import and nothing else."""
+
+import inspect
+
+import numpy as np
+import pytest
+import scipy.special
+from tests.arrays import random
+from tests.tolerances import close
+
+from online_softmax import special
+
+PROGRAM = """
+import numpy as np
+from {library} import log_softmax, logsumexp, softmax
+
+rng = np.random.default_rng(4)
+scores = rng.normal(size=(3, 50, 4)) * 5
+result = [softmax(scores), softmax(scores, axis=(0, 1)), log_softmax(scores, axis=-1), logsumexp(scores)]
+result += [logsumexp(scores, axis=1, keepdims=True), logsumexp(scores, 0, rng.random((1, 1, 4)))]
+value, sign = logsumexp(scores, axis=2, b=rng.normal(size=4), return_sign=True)
+result += [value, sign, softmax([1, 2, 3]), logsumexp([1000.0, 1000.0])]
+# Responsibilities of a mixture, the usual reason to call these.
+means = np.zeros((4, 2)) + np.arange(4)[:, None]
+points = rng.normal(size=(100, 2))
+for _ in range(5):
+    log_joint = -((points[:, None] - means) ** 2).sum(-1) / 2
+    share = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+    means = share.T @ points / share.sum(0)[:, None]
+result.append(means)
+"""
+
+
+def run(library):
+    names = {}
+    exec(PROGRAM.format(library=library), names)
+    return names["result"]
+
+
+def test_a_program_for_scipy_runs_with_only_its_import_changed():
+    for ours, scipys in zip(run("online_softmax.special"), run("scipy.special"), strict=True):
+        close(ours, scipys, 256, atol=1e-13)
+        assert np.asarray(ours).dtype == np.asarray(scipys).dtype
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_signatures_are_scipys(name):
+    ours = inspect.signature(getattr(special, name)).parameters
+    scipys = inspect.signature(inspect.unwrap(getattr(scipy.special, name))).parameters
+    assert list(ours) == list(scipys)
+    assert [p.default for p in ours.values()] == [p.default for p in scipys.values()]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_are_of_scipys_kind(dtype):
+    x = random((3, 4)).astype(dtype)
+    for name in special.__all__:
+        ours, scipys = getattr(special, name)(x), getattr(scipy.special, name)(x)
+        assert type(ours) is type(scipys)
+        close(ours, scipys, 32, atol=1e-6 if dtype == "float32" else 1e-14)
+
+
+def test_a_signed_result_unpacks_into_two():
+    value, sign = special.logsumexp([0.0, 1.0], b=[1.0, -1.0], return_sign=True)
+    assert sign == -1.0
+    close(value, np.log(np.e - 1), 8)
+
+
+def test_complex_arrays_are_refused():
+    with pytest.raises(TypeError, match="complex"):
+        special.logsumexp(np.array([1j]))
+
+
+def test_everything_public_is_listed():
+    public = {n for n, f in vars(special).items() if inspect.isfunction(f) and f.__module__ == special.__name__}
+    assert public == set(special.__all__)

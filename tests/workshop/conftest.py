@@ -1,0 +1,1 @@
+from tests.workshop.browser import address, browser  # noqa: F401  fixtures
