@@ -67,7 +67,9 @@ def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
         found.update(plans.forward(0, count, size, limits).sources(0, dtype, dtype))
         found.update(plans.backward(count, size, limits).sources(0, dtype, dtype))
     found.update(plans.logsumexp_backward(beyond, 2).sources(2, BF16, BF16))
-    found.update(plans.columns(operation, backward, BF16, BF16, 32) for operation in range(2) for backward in (False, True))
+    found.update(
+        plans.columns(operation, backward, BF16, BF16, 32) for operation in range(2) for backward in (False, True)
+    )
     return set({(source.file, source.macros): source for source in found}.values())
 
 
@@ -110,5 +112,8 @@ def test_a_thousand_lengths_share_a_few_dozen_shapes():
 def test_fp64_compiles():
     limits = limits_of((9, 0))
     words = geometry.words_of(5000, 8, False)
-    jobs = [*plans.forward(0, words, 8, limits).sources(0, F64, F64), *plan_loss(words, F64, ON, limits).sources(F64, ON)]
+    jobs = [
+        *plans.forward(0, words, 8, limits).sources(0, F64, F64),
+        *plan_loss(words, F64, ON, limits).sources(F64, ON),
+    ]
     assert all(_spills((source, "sm_90"))[1] >= 0 for source in jobs)

@@ -19,6 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     elif len(here) > 10 and "PYTEST_XDIST_WORKER" not in os.environ:
         import prebuild
+
         from online_softmax._cuda.limits import device_limits
 
         limits = device_limits(0)

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from cases import DTYPES, LONG, lengths
+
 from online_softmax._cuda import geometry
 from online_softmax._cuda.compile import Source, cubin
 from online_softmax._cuda.limits import Limits, device_limits
@@ -44,6 +45,7 @@ def softmax_sources(limits: Limits) -> set[Source]:
 
 def cross_entropy_sources(limits: Limits) -> set[Source]:
     import test_cross_entropy as tests
+
     from online_softmax.ops.cross_entropy.switches import Switches, plan
 
     found: set[Source] = set()
@@ -52,8 +54,16 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
         if classes in tests.WITH_PROBABILITIES:
             targets.append(F64 if dtype == F64 else F32)
         wanted = {
-            Switches(target, weighted, options.label_smoothing != 0, options.scale != 1,
-                             options.softcap is not None, options.z_loss != 0, aux and classes in tests.WITH_AUX and target == torch.int64, gradient)
+            Switches(
+                target,
+                weighted,
+                options.label_smoothing != 0,
+                options.scale != 1,
+                options.softcap is not None,
+                options.z_loss != 0,
+                aux and classes in tests.WITH_AUX and target == torch.int64,
+                gradient,
+            )
             for options, weighted in tests.choices(dtype)
             for target in targets
             for aux, gradient in ((True, True), (False, True), (False, False))
@@ -76,7 +86,9 @@ def _compile(job: tuple[Source, str]) -> str | None:
 
 def compile_all(sources: set[Source], arch: str) -> int:
     """Into the cache on disk; returns how many."""
-    sources = set({(source.file, source.macros): source for source in sources}.values())  # all entry points of a file at once
+    sources = set(
+        {(source.file, source.macros): source for source in sources}.values()
+    )  # all entry points of a file at once
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(mp_context=context) as pool:
         failures = [text for text in pool.map(_compile, [(source, arch) for source in sources], chunksize=4) if text]

@@ -1,11 +1,12 @@
 """Reaches every kernel once, small, uneven and unaligned: to be run under compute-sanitizer.
 
-    compute-sanitizer --tool memcheck|racecheck|synccheck python tests/gpu/sanitize.py
+compute-sanitizer --tool memcheck|racecheck|synccheck python tests/gpu/sanitize.py
 """
 
 from __future__ import annotations
 
 import torch
+
 from online_softmax.ops.cross_entropy import cuda as cross_entropy
 from online_softmax.ops.cross_entropy.options import Options
 from online_softmax.ops.softmax import cuda as softmax
@@ -21,7 +22,10 @@ def rows(length: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 def main() -> None:
     for length in LENGTHS:
         x = rows(length)
-        for forward, backward in ((softmax.softmax, softmax.softmax_backward), (softmax.log_softmax, softmax.log_softmax_backward)):
+        for forward, backward in (
+            (softmax.softmax, softmax.softmax_backward),
+            (softmax.log_softmax, softmax.log_softmax_backward),
+        ):
             y = forward(x, 1, x.dtype)
             backward(x, y, 1, x.dtype)
         lse = softmax.logsumexp(x, 1, torch.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, DTYPES, EPS, error, poisoned, random_rows
+
 from online_softmax.ops.cross_entropy.options import Options
 
 gpu = pytest.importorskip("online_softmax.ops.cross_entropy.cuda") if torch.cuda.is_available() else None
@@ -82,14 +83,32 @@ def check(logits, target, weight, options, aux=False):
         p = u.softmax(1)
         assert torch.equal(result.predicted, logits.argmax(1)), ("predicted", *name)
         assert error(result.entropy, -(p * u.log_softmax(1)).sum(1), 1.0) <= 60, ("entropy", *name)
-        assert error(result.z_loss, options.z_loss * lse**2 * (1 if target.is_floating_point() else target != options.ignore_index), 1e-3) <= 40
+        assert (
+            error(
+                result.z_loss,
+                options.z_loss * lse**2 * (1 if target.is_floating_point() else target != options.ignore_index),
+                1e-3,
+            )
+            <= 40
+        )
     each = options._replace(reduction="none")
     rows = logits.shape[0]
     grad_loss, grad_lse = torch.randn(rows, device=DEVICE).to(compute), torch.randn(rows, device=DEVICE).to(compute)
     losses, _, gradient, _ = truth_of(logits, target, weight, each, grad_loss, grad_lse)
     forward = gpu.forward(logits, target, weight, None, each)
     assert error(forward.loss, losses, top) <= 12, ("losses", *name)
-    got = gpu.backward(logits, target, weight, forward.lse, forward.lse_low, forward.divisors, each, grad_loss, grad_lse, poisoned(logits.shape, dtype))
+    got = gpu.backward(
+        logits,
+        target,
+        weight,
+        forward.lse,
+        forward.lse_low,
+        forward.divisors,
+        each,
+        grad_loss,
+        grad_lse,
+        poisoned(logits.shape, dtype),
+    )
     size = gradient.abs().amax() * 1e-3
     assert error(got, gradient, size) <= bound, ("backward", *name)
 
@@ -122,14 +141,18 @@ def test_special_rows(classes):
     options = Options(reduction="none")
     result = gpu.forward(x, target, None, None, options, aux=True)
     ones = torch.ones(8, device=DEVICE)
-    gradient = gpu.backward(x, target, None, result.lse, result.lse_low, result.divisors, options, ones, None, poisoned(x.shape, x.dtype))
+    gradient = gpu.backward(
+        x, target, None, result.lse, result.lse_low, result.divisors, options, ones, None, poisoned(x.shape, x.dtype)
+    )
     loss = result.loss
     assert loss[[1, 2, 3, 7]].isnan().all() and loss[4] == torch.inf and loss[6] == 0 and loss[[0, 5]].isfinite().all()
     assert result.lse[1] == -torch.inf and result.lse[2] == torch.inf and result.lse[[3, 6]].isnan().all()
     assert result.lse[7].isfinite()
     assert gradient[[1, 2, 3, 7]].isnan().all() and (gradient[6] == 0).all() and gradient[5, 3] == 0
     assert gradient[4, 2] == -1
-    assert result.predicted[3] == 4 and result.predicted[1] == 0 and result.predicted[2] == 5 and result.predicted[6] == 0
+    assert (
+        result.predicted[3] == 4 and result.predicted[1] == 0 and result.predicted[2] == 5 and result.predicted[6] == 0
+    )
 
 
 def test_a_class_without_mass_adds_nothing():
@@ -170,7 +193,9 @@ def test_in_place_and_rescale():
         fresh = gpu.forward(x, target, None, None, Options(), gradient=True)
         spare = x.clone()
         in_place = gpu.forward(spare, target, None, None, Options(), gradient=spare)
-        assert in_place.gradient is spare and torch.equal(spare, fresh.gradient) and torch.equal(in_place.loss, fresh.loss)
+        assert (
+            in_place.gradient is spare and torch.equal(spare, fresh.gradient) and torch.equal(in_place.loss, fresh.loss)
+        )
         before = spare.clone()
         assert torch.equal(gpu.rescale(spare, torch.ones((), device=DEVICE)), before)
         assert torch.equal(gpu.rescale(spare, torch.full((), 0.5, device=DEVICE)), before * 0.5)

@@ -10,6 +10,7 @@ import threading
 import pytest
 import torch
 from cases import DEVICE, error, random_rows
+
 from online_softmax.ops.cross_entropy.options import Options
 
 if torch.cuda.is_available():
@@ -36,7 +37,10 @@ print(len(built), time.perf_counter() - start)
 
 def test_a_second_process_compiles_nothing(tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    run = [subprocess.run([sys.executable, "-c", _FIRST_USE], env=environment, capture_output=True, text=True) for _ in range(2)]
+    run = [
+        subprocess.run([sys.executable, "-c", _FIRST_USE], env=environment, capture_output=True, text=True)
+        for _ in range(2)
+    ]
     assert all(one.returncode == 0 for one in run), run
     first, second = (one.stdout.split() for one in run)
     assert first[0] == "1" and second[0] == "0"

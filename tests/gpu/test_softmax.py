@@ -93,7 +93,14 @@ def test_results_in_another_dtype():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_other_axes(dtype):
-    for shape, axis in (((7, 33, 5), 1), ((3, 130, 70), 1), ((1000, 3), 0), ((2, 3, 40, 64), 1), ((2, 5000, 33), 1), ((9, 8, 1), 1)):
+    for shape, axis in (
+        ((7, 33, 5), 1),
+        ((3, 130, 70), 1),
+        ((1000, 3), 0),
+        ((2, 3, 40, 64), 1),
+        ((2, 5000, 33), 1),
+        ((9, 8, 1), 1),
+    ):
         x = random_rows(1, torch.Size(shape).numel(), dtype).reshape(shape)
         check_forward(x, dtype, axis)
 
@@ -101,8 +108,15 @@ def test_other_axes(dtype):
 def test_strided_views():
     base = random_rows(1, 4 * 6 * 8 * 300, torch.float32).reshape(4, 6, 8, 300)
     views = (
-        base[:, ::2], base[:, :, :, 1:], base[..., ::3], base.transpose(0, 1), base.transpose(0, 2), base.transpose(2, 3),
-        base[:, :, :1].expand(4, 6, 8, 300), base[0, 0, 0].expand(5, 300), base[1:, 2:, ::3, 5:77],
+        base[:, ::2],
+        base[:, :, :, 1:],
+        base[..., ::3],
+        base.transpose(0, 1),
+        base.transpose(0, 2),
+        base.transpose(2, 3),
+        base[:, :, :1].expand(4, 6, 8, 300),
+        base[0, 0, 0].expand(5, 300),
+        base[1:, 2:, ::3, 5:77],
     )
     for view in views:
         for axis in range(view.ndim):
@@ -112,7 +126,11 @@ def test_strided_views():
 def test_outputs_with_strides_and_in_place():
     x = random_rows(6, 1000, torch.float32)
     exact = x.double().softmax(1)
-    for out in (poisoned((6, 2000), x.dtype)[:, ::2], poisoned((6, 1003), x.dtype)[:, 3:], poisoned((1000, 6), x.dtype).t()):
+    for out in (
+        poisoned((6, 2000), x.dtype)[:, ::2],
+        poisoned((6, 1003), x.dtype)[:, 3:],
+        poisoned((1000, 6), x.dtype).t(),
+    ):
         assert gpu.softmax(x, 1, x.dtype, out) is out
         assert error(out, exact) <= 20
     for length in (100, 50257, 300001, 1600001):

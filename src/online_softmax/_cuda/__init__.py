@@ -20,7 +20,9 @@ def availability() -> str | None:
         from cuda.core import Program  # noqa: F401
         from cuda.core.utils import FileStreamProgramCache  # noqa: F401
     except ImportError as error:
-        return f"cuda-core, which compiles the kernels, is not installed ({error}): pip install 'online-softmax[{extra}]'"
+        return (
+            f"cuda-core, which compiles the kernels, is not installed ({error}): pip install 'online-softmax[{extra}]'"
+        )
     if torch.cuda.get_device_capability()[0] < 8:
         return f"{torch.cuda.get_device_name()} is older than compute capability 8.0"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class Source(NamedTuple):
     macros: tuple[tuple[str, str], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fingerprint() -> bytes:
     """Of every file a kernel may include, and of the compiler."""
     from cuda.bindings import nvrtc

@@ -73,7 +73,9 @@ def within_warp(words: int, slots: int) -> Geometry | None:
     return None
 
 
-def within_cluster(words: int, slots: int, limits: Limits, threads: tuple[int, ...], cluster: int = 1) -> Geometry | None:
+def within_cluster(
+    words: int, slots: int, limits: Limits, threads: tuple[int, ...], cluster: int = 1
+) -> Geometry | None:
     """A block a row, or as many as the row needs: 2, 4, 8, 16; from `cluster` on."""
     while cluster <= limits.largest_cluster:
         for count in threads:

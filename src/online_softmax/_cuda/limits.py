@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 
@@ -35,7 +35,7 @@ def limits_of(capability: tuple[int, int], processors: int = 1) -> Limits:
     return Limits(f"sm_{capability[0]}{capability[1]}", cluster, kilobytes * 1024, processors)
 
 
-@lru_cache(maxsize=None)
+@cache
 def device_limits(index: int) -> Limits:
     import torch
 

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 import torch
 
 
-def warm_up(lengths: Iterable[int], *, dtypes: Iterable[torch.dtype] = (torch.bfloat16, torch.float32),
-            operations: Iterable[str] = ("softmax", "log_softmax", "logsumexp", "cross_entropy"),
-            device: torch.device | str | int = "cuda") -> None:
+def warm_up(
+    lengths: Iterable[int],
+    *,
+    dtypes: Iterable[torch.dtype] = (torch.bfloat16, torch.float32),
+    operations: Iterable[str] = ("softmax", "log_softmax", "logsumexp", "cross_entropy"),
+    device: torch.device | str | int = "cuda",
+) -> None:
     """Compile and load what these operations need, forward and backward, for rows of these lengths.
 
     A kernel depends on a row's length and element type, not on how many rows there are, so one row stands for all.
@@ -36,7 +40,18 @@ def warm_up(lengths: Iterable[int], *, dtypes: Iterable[torch.dtype] = (torch.bf
             if "cross_entropy" in wanted:
                 target = torch.zeros(1, dtype=torch.int64, device=x.device)
                 for reduction, gradient in (("mean", True), ("none", None)):
-                    result = cross_entropy.forward(x, target, None, None, Options(reduction=reduction), gradient=gradient)
-                cross_entropy.backward(x, target, None, result.lse, result.lse_low, result.divisors, Options(reduction="none"),
-                                       result.loss, None)
+                    result = cross_entropy.forward(
+                        x, target, None, None, Options(reduction=reduction), gradient=gradient
+                    )
+                cross_entropy.backward(
+                    x,
+                    target,
+                    None,
+                    result.lse,
+                    result.lse_low,
+                    result.divisors,
+                    Options(reduction="none"),
+                    result.loss,
+                    None,
+                )
                 cross_entropy.rescale(x, result.loss[0])

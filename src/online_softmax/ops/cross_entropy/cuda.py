@@ -20,8 +20,9 @@ def _side_by_side(x: torch.Tensor) -> torch.Tensor:
     return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
 
 
-def _divisors(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any,
-              options: Options) -> torch.Tensor:
+def _divisors(
+    logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any, options: Options
+) -> torch.Tensor:
     compute = compute_dtype(logits.dtype)
     if options.reduction != "mean":
         return torch.ones(2, dtype=compute, device=logits.device)
@@ -51,8 +52,16 @@ def _gradient(logits: torch.Tensor, gradient: Any) -> tuple[torch.Tensor | None,
     return torch.empty(logits.shape, dtype=logits.dtype, device=logits.device), gradient
 
 
-def forward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any, options: Options,
-            *, aux: bool = False, gradient: Any = None) -> Forward:
+def forward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    num_items: Any,
+    options: Options,
+    *,
+    aux: bool = False,
+    gradient: Any = None,
+) -> Forward:
     """Loss, row summaries and, if asked for, the gradient, from one read of the logits."""
     rows = logits.shape[0]
     compute = compute_dtype(logits.dtype)
@@ -61,8 +70,16 @@ def forward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | N
     written, gradient = _gradient(logits, gradient)
     out = torch.empty((3, rows), dtype=compute, device=logits.device)
     losses, lses, lse_lows = out.unbind()
-    more = (torch.empty_like(losses), torch.empty_like(losses, dtype=torch.int64), torch.empty_like(losses)) if aux else None
-    if rows:
+    more = (
+        (torch.empty_like(losses), torch.empty_like(losses, dtype=torch.int64), torch.empty_like(losses))
+        if aux
+        else None
+    )
+    if logits.shape[1] == 0:  # no class: probabilities ask for nothing, an index for what is not there
+        losses.fill_(0.0 if target.is_floating_point() else torch.nan)
+        lses.fill_(-torch.inf)
+        lse_lows.zero_()
+    elif rows:
         kernels.run(_side_by_side(logits), target, weight, options, divisors, out, written, aux=more)
     if written is not gradient:
         gradient.copy_(written)
@@ -72,9 +89,18 @@ def forward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | N
     return Forward(losses, lses, lse_lows, divisors, *(more or (None, None, None)), gradient)
 
 
-def backward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, lse: torch.Tensor,
-             lse_low: torch.Tensor, divisors: torch.Tensor, options: Options, grad_loss: torch.Tensor, grad_lse: torch.Tensor | None,
-             gradient: Any = True) -> torch.Tensor:
+def backward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    lse: torch.Tensor,
+    lse_low: torch.Tensor,
+    divisors: torch.Tensor,
+    options: Options,
+    grad_loss: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    gradient: Any = True,
+) -> torch.Tensor:
     """The gradient for any incoming gradients.  Reads the logits once and sums them again: that costs no traffic, and
     the kernel is forward's."""
     written, gradient = _gradient(logits, gradient)
@@ -82,13 +108,16 @@ def backward(logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | 
     grad_loss = grad_loss.to(compute)
     grad_lse = None if grad_lse is None else grad_lse.to(compute)
     incoming = (
-        grad_loss.data_ptr(), grad_loss.stride(0) if grad_loss.ndim else 0,
-        0 if grad_lse is None else grad_lse.data_ptr(), 0 if grad_lse is None else grad_lse.stride(0),
+        grad_loss.data_ptr(),
+        grad_loss.stride(0) if grad_loss.ndim else 0,
+        0 if grad_lse is None else grad_lse.data_ptr(),
+        0 if grad_lse is None else grad_lse.stride(0),
     )
-    if logits.shape[0]:
+    if logits.numel():
         scratch = torch.empty((3, logits.shape[0]), dtype=compute, device=logits.device)
-        kernels.run(_side_by_side(logits), _target(logits, target), weight, options, divisors, scratch, written,
-                    incoming)
+        kernels.run(
+            _side_by_side(logits), _target(logits, target), weight, options, divisors, scratch, written, incoming
+        )
     if written is not gradient:
         gradient.copy_(written)
     return gradient

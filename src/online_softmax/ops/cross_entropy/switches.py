@@ -34,9 +34,14 @@ class Switches(NamedTuple):
 
     def macros(self) -> tuple[tuple[str, str], ...]:
         flags = {
-            "PROBABILITIES": self.target.is_floating_point, "WEIGHTED": self.weighted, "SMOOTHING": self.smoothing,
-            "SCALED": self.scaled, "SOFTCAP": self.softcap,
-            "ZLOSS": self.z_loss, "AUX": self.aux, "GRADIENT": self.gradient,
+            "PROBABILITIES": self.target.is_floating_point,
+            "WEIGHTED": self.weighted,
+            "SMOOTHING": self.smoothing,
+            "SCALED": self.scaled,
+            "SOFTCAP": self.softcap,
+            "ZLOSS": self.z_loss,
+            "AUX": self.aux,
+            "GRADIENT": self.gradient,
         }
         return (("TARGET", _TARGETS[self.target]), *((name, str(int(on))) for name, on in flags.items()))
 

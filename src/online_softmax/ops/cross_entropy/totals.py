@@ -28,24 +28,38 @@ def _partial(rows: int, device: torch.device) -> tuple[int, torch.Tensor | None]
     return blocks, torch.empty((blocks, 2), dtype=torch.float64, device=device)
 
 
-def divisors(target: torch.Tensor, classes: int, weight: torch.Tensor | None, ignore_index: int,
-             compute: torch.dtype) -> torch.Tensor:
+def divisors(
+    target: torch.Tensor, classes: int, weight: torch.Tensor | None, ignore_index: int, compute: torch.dtype
+) -> torch.Tensor:
     """(2,): the sum of the kept rows' weights, and their number."""
     device, rows = target.get_device(), target.shape[0]
     result = torch.empty(2, dtype=compute, device=target.device)
     blocks, partial = _partial(rows, target.device)
     at = 0 if partial is None else partial.data_ptr()
     _kernel("count_rows", device, compute, target.dtype)(
-        blocks, target.data_ptr(), target.stride(0), rows, classes, ignore_index,
-        0 if weight is None else weight.data_ptr(), at, result.data_ptr(),
+        blocks,
+        target.data_ptr(),
+        target.stride(0),
+        rows,
+        classes,
+        ignore_index,
+        0 if weight is None else weight.data_ptr(),
+        at,
+        result.data_ptr(),
     )
     if blocks > 1:
         _kernel("count_finish", device, compute, target.dtype)(1, at, blocks, result.data_ptr())
     return result
 
 
-def reduced_loss(losses: torch.Tensor, lses: torch.Tensor, target: torch.Tensor | None, ignore_index: int,
-                 z_loss: float, by: torch.Tensor) -> torch.Tensor:
+def reduced_loss(
+    losses: torch.Tensor,
+    lses: torch.Tensor,
+    target: torch.Tensor | None,
+    ignore_index: int,
+    z_loss: float,
+    by: torch.Tensor,
+) -> torch.Tensor:
     """0-d: the rows' losses (without z-loss) over by[0], and z_loss times the kept rows' lse^2 over by[1]."""
     device, rows = losses.get_device(), losses.shape[0]
     result = torch.empty((), dtype=losses.dtype, device=losses.device)
@@ -54,7 +68,15 @@ def reduced_loss(losses: torch.Tensor, lses: torch.Tensor, target: torch.Tensor 
     labels: Any = (0, 0) if target is None else (target.data_ptr(), target.stride(0))
     dtype = None if target is None else target.dtype
     _kernel("loss_rows", device, losses.dtype, dtype)(
-        blocks, losses.data_ptr(), lses.data_ptr(), *labels, rows, ignore_index, float(z_loss), at, by.data_ptr(),
+        blocks,
+        losses.data_ptr(),
+        lses.data_ptr(),
+        *labels,
+        rows,
+        ignore_index,
+        float(z_loss),
+        at,
+        by.data_ptr(),
         result.data_ptr(),
     )
     if blocks > 1:

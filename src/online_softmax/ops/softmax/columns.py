@@ -8,15 +8,19 @@ from ..._cuda.launch import Loaded, load
 from ..._cuda.rows import Columns, columns_of, output_columns
 from . import plans
 
+
 def _lanes(inner: int) -> int:
     return min(32, 1 << (inner - 1).bit_length())
 
 
-def _kernel(x: Columns, operation: int, backward: bool, out: torch.dtype,
-            entry: str = "softmax_columns") -> tuple[Loaded, int]:
+def _kernel(
+    x: Columns, operation: int, backward: bool, out: torch.dtype, entry: str = "softmax_columns"
+) -> tuple[Loaded, int]:
     lanes = _lanes(x.inner)
     kernel = load(
-        x.tensor.get_device(), plans.columns(operation, backward, x.tensor.dtype, out, lanes, entry), plans.COLUMN_THREADS
+        x.tensor.get_device(),
+        plans.columns(operation, backward, x.tensor.dtype, out, lanes, entry),
+        plans.COLUMN_THREADS,
     )
     return kernel, x.outer * -(-x.inner // lanes)
 
@@ -40,19 +44,50 @@ def forward(operation: int, x: torch.Tensor, axis: int, y: torch.Tensor) -> None
     columns = columns_of(x, axis)
     kernel, grid = _kernel(columns, operation, False, y.dtype)
     pointer, outer_stride, axis_stride = _target(y, axis, reduced)
-    kernel(grid, columns.tensor.data_ptr(), columns.outer_stride, columns.axis_stride, 0, 0, 0, pointer,
-           columns.inner if reduced else outer_stride, axis_stride, columns.length, columns.inner)
+    kernel(
+        grid,
+        columns.tensor.data_ptr(),
+        columns.outer_stride,
+        columns.axis_stride,
+        0,
+        0,
+        0,
+        pointer,
+        columns.inner if reduced else outer_stride,
+        axis_stride,
+        columns.length,
+        columns.inner,
+    )
 
 
 def backward(operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dx: torch.Tensor) -> None:
     results, incoming = columns_of(y, axis), columns_of(grad, axis)
     kernel, grid = _kernel(results, operation, True, dx.dtype)
-    kernel(grid, results.tensor.data_ptr(), results.outer_stride, results.axis_stride, incoming.tensor.data_ptr(),
-           incoming.outer_stride, incoming.axis_stride, *_target(dx, axis, False), results.length, results.inner)
+    kernel(
+        grid,
+        results.tensor.data_ptr(),
+        results.outer_stride,
+        results.axis_stride,
+        incoming.tensor.data_ptr(),
+        incoming.outer_stride,
+        incoming.axis_stride,
+        *_target(dx, axis, False),
+        results.length,
+        results.inner,
+    )
 
 
 def logsumexp_backward(grad: torch.Tensor, x: torch.Tensor, lse: torch.Tensor, axis: int, dx: torch.Tensor) -> None:
     columns = columns_of(x, axis)
     kernel, grid = _kernel(columns, 0, True, dx.dtype, "logsumexp_backward_columns")
-    kernel(grid, grad.data_ptr(), columns.tensor.data_ptr(), columns.outer_stride, columns.axis_stride, lse.data_ptr(),
-           *_target(dx, axis, False), columns.length, columns.inner)
+    kernel(
+        grid,
+        grad.data_ptr(),
+        columns.tensor.data_ptr(),
+        columns.outer_stride,
+        columns.axis_stride,
+        lse.data_ptr(),
+        *_target(dx, axis, False),
+        columns.length,
+        columns.inner,
+    )

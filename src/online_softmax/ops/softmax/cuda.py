@@ -13,8 +13,13 @@ from .plans import LOG_SOFTMAX, LOGSUMEXP, SOFTMAX
 __all__ = ["log_softmax", "log_softmax_backward", "logsumexp", "logsumexp_backward", "softmax", "softmax_backward"]
 
 
-def _into(shape: torch.Size, dtype: torch.dtype, like: torch.Tensor, out: torch.Tensor | None,
-          fits: Callable[[torch.Tensor], bool]) -> tuple[torch.Tensor, torch.Tensor]:
+def _into(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    like: torch.Tensor,
+    out: torch.Tensor | None,
+    fits: Callable[[torch.Tensor], bool],
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(what the kernel writes, what the caller gets): the same unless `out` has strides no kernel writes."""
     if out is not None and fits(out):
         return out, out
@@ -73,8 +78,9 @@ def logsumexp(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
     return y
 
 
-def _backward(operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype,
-              out: torch.Tensor | None) -> torch.Tensor:
+def _backward(
+    operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype, out: torch.Tensor | None
+) -> torch.Tensor:
     if y.numel() == 0:
         return torch.empty(y.shape, dtype=dtype, device=y.device) if out is None else out
     if grad.dtype != y.dtype:
@@ -91,20 +97,23 @@ def _backward(operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dt
     return _done(dx, result)
 
 
-def softmax_backward(grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype,
-                     out: torch.Tensor | None = None) -> torch.Tensor:
+def softmax_backward(
+    grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """y * (grad - sum(grad * y)), y the result of softmax."""
     return _backward(SOFTMAX, grad, y, axis, dtype, out)
 
 
-def log_softmax_backward(grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype,
-                         out: torch.Tensor | None = None) -> torch.Tensor:
+def log_softmax_backward(
+    grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """grad - exp(y) * sum(grad), y the result of log_softmax."""
     return _backward(LOG_SOFTMAX, grad, y, axis, dtype, out)
 
 
-def logsumexp_backward(grad: torch.Tensor, x: torch.Tensor, lse: torch.Tensor, axis: int,
-                       out: torch.Tensor | None = None) -> torch.Tensor:
+def logsumexp_backward(
+    grad: torch.Tensor, x: torch.Tensor, lse: torch.Tensor, axis: int, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """grad * exp(x - lse); a row with lse = +inf shares its grad among its elements that are +inf."""
     if x.numel() == 0:
         return torch.empty_like(x) if out is None else out

@@ -14,8 +14,11 @@ from ..._cuda.rows import Rows, compute_dtype
 from . import plans
 from .plans import LOGSUMEXP
 
+
 @lru_cache(maxsize=4096)
-def _kernels(kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int) -> tuple[tuple[Loaded, ...], Geometry, str]:
+def _kernels(
+    kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int
+) -> tuple[tuple[Loaded, ...], Geometry, str]:
     limits = device_limits(device)
     while True:
         if kind == "forward":
@@ -40,8 +43,15 @@ def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
     kernels, shape, file = _kernels("forward", x.get_device(), operation, x.dtype, y.dtype, words)
     where = (rows.inner, rows.outer_stride, rows.inner_stride)
     if file != "split.cu":
-        kernels[0](shape.grid(rows.count, kernels[0].resident), x.data_ptr(), y.data_ptr(), rows.count, rows.length,
-                   *where, y_stride)
+        kernels[0](
+            shape.grid(rows.count, kernels[0].resident),
+            x.data_ptr(),
+            y.data_ptr(),
+            rows.count,
+            rows.length,
+            *where,
+            y_stride,
+        )
         return
     pieces = shape.pieces(words)
     states = torch.empty((rows.count, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
@@ -60,8 +70,9 @@ def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: i
     pointers = (grad.tensor.data_ptr(), y.tensor.data_ptr())
     where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
     if file == "backward.cu":
-        kernels[0](shape.grid(y.count, kernels[0].resident), *pointers, dx.data_ptr(), y.count, y.length, *where,
-                   dx_stride)
+        kernels[0](
+            shape.grid(y.count, kernels[0].resident), *pointers, dx.data_ptr(), y.count, y.length, *where, dx_stride
+        )
         return
     pieces = shape.pieces(words)
     sums = torch.empty((y.count, pieces), dtype=compute_dtype(dtype, dx.dtype), device=dx.device)
@@ -77,5 +88,17 @@ def logsumexp_backward(grad: torch.Tensor, x: Rows, lse: torch.Tensor, dx: torch
     device, dtype = x.tensor.get_device(), x.tensor.dtype
     (kernel,), shape, _ = _kernels("logsumexp_backward", device, LOGSUMEXP, dtype, dx.dtype, words)
     pieces = shape.pieces(words)
-    kernel(shape.grid(x.count, 0) * pieces, grad.data_ptr(), x.tensor.data_ptr(), lse.data_ptr(), dx.data_ptr(),
-           x.count, x.length, pieces, x.inner, x.outer_stride, x.inner_stride, dx_stride)
+    kernel(
+        shape.grid(x.count, 0) * pieces,
+        grad.data_ptr(),
+        x.tensor.data_ptr(),
+        lse.data_ptr(),
+        dx.data_ptr(),
+        x.count,
+        x.length,
+        pieces,
+        x.inner,
+        x.outer_stride,
+        x.inner_stride,
+        dx_stride,
+    )

@@ -54,11 +54,16 @@ def logsumexp_backward(words: int, itemsize: int) -> Plan:
 COLUMN_THREADS = 512
 
 
-def columns(operation: int, backward: bool, dtype: torch.dtype, out: torch.dtype, lanes: int,
-            entry: str = "softmax_columns") -> Source:
+def columns(
+    operation: int, backward: bool, dtype: torch.dtype, out: torch.dtype, lanes: int, entry: str = "softmax_columns"
+) -> Source:
     """The kernel for an axis that is not the last; `lanes` neighbouring columns a block."""
     macros = (
-        ("OPERATION", str(operation)), ("BACKWARD", str(int(backward))), ("INPUT", NAMES[dtype]),
-        ("OUTPUT", NAMES[out]), ("COLUMNS", str(lanes)), *Geometry(COLUMN_THREADS, COLUMN_THREADS, 1).macros(),
+        ("OPERATION", str(operation)),
+        ("BACKWARD", str(int(backward))),
+        ("INPUT", NAMES[dtype]),
+        ("OUTPUT", NAMES[out]),
+        ("COLUMNS", str(lanes)),
+        *Geometry(COLUMN_THREADS, COLUMN_THREADS, 1).macros(),
     )
     return Source("ops/softmax/columns.cu", entry, macros)
