@@ -86,7 +86,8 @@ def _spills(job: tuple[Source, str]) -> tuple[str, int]:
 def check(sources: set[Source], arch: str) -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(_spills, [(source, arch) for source in sources], chunksize=2))
-    assert results and not [name for name, spilled in results if spilled < 0]
+    assert results
+    assert not [name for name, spilled in results if spilled < 0]
     assert not [(spilled, name) for name, spilled in results if spilled > SPILL_ALLOWED]
 
 

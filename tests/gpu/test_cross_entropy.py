@@ -145,14 +145,22 @@ def test_special_rows(classes):
         x, target, None, result.lse, result.lse_low, result.divisors, options, ones, None, poisoned(x.shape, x.dtype)
     )
     loss = result.loss
-    assert loss[[1, 2, 3, 7]].isnan().all() and loss[4] == torch.inf and loss[6] == 0 and loss[[0, 5]].isfinite().all()
-    assert result.lse[1] == -torch.inf and result.lse[2] == torch.inf and result.lse[[3, 6]].isnan().all()
+    assert loss[[1, 2, 3, 7]].isnan().all()
+    assert loss[4] == torch.inf
+    assert loss[6] == 0
+    assert loss[[0, 5]].isfinite().all()
+    assert result.lse[1] == -torch.inf
+    assert result.lse[2] == torch.inf
+    assert result.lse[[3, 6]].isnan().all()
     assert result.lse[7].isfinite()
-    assert gradient[[1, 2, 3, 7]].isnan().all() and (gradient[6] == 0).all() and gradient[5, 3] == 0
+    assert gradient[[1, 2, 3, 7]].isnan().all()
+    assert (gradient[6] == 0).all()
+    assert gradient[5, 3] == 0
     assert gradient[4, 2] == -1
-    assert (
-        result.predicted[3] == 4 and result.predicted[1] == 0 and result.predicted[2] == 5 and result.predicted[6] == 0
-    )
+    assert result.predicted[3] == 4
+    assert result.predicted[1] == 0
+    assert result.predicted[2] == 5
+    assert result.predicted[6] == 0
 
 
 def test_a_class_without_mass_adds_nothing():
@@ -182,7 +190,8 @@ def test_divisors():
     assert error(result.loss, total.loss.double() / 10) <= 2
     assert error(gpu.forward(x, target, weight, 10, Options()).loss, total.loss.double() / 10) <= 2
     nothing = gpu.forward(x, torch.full_like(target, -100), None, None, Options(), gradient=True)
-    assert nothing.loss.isnan() and (nothing.gradient == 0).all()
+    assert nothing.loss.isnan()
+    assert (nothing.gradient == 0).all()
     assert gpu.forward(x[:0], target[:0], None, None, Options()).loss.isnan()
 
 
@@ -193,9 +202,9 @@ def test_in_place_and_rescale():
         fresh = gpu.forward(x, target, None, None, Options(), gradient=True)
         spare = x.clone()
         in_place = gpu.forward(spare, target, None, None, Options(), gradient=spare)
-        assert (
-            in_place.gradient is spare and torch.equal(spare, fresh.gradient) and torch.equal(in_place.loss, fresh.loss)
-        )
+        assert in_place.gradient is spare
+        assert torch.equal(spare, fresh.gradient)
+        assert torch.equal(in_place.loss, fresh.loss)
         before = spare.clone()
         assert torch.equal(gpu.rescale(spare, torch.ones((), device=DEVICE)), before)
         assert torch.equal(gpu.rescale(spare, torch.full((), 0.5, device=DEVICE)), before * 0.5)
@@ -207,6 +216,8 @@ def test_the_same_bits_every_run_and_in_any_batch():
         target = torch.randint(0, classes, (24,), device=DEVICE)
         options = Options(reduction="sum", label_smoothing=0.1)
         first, second = (gpu.forward(x, target, None, None, options, gradient=True) for _ in range(2))
-        assert torch.equal(first.gradient, second.gradient) and torch.equal(first.loss, second.loss)
+        assert torch.equal(first.gradient, second.gradient)
+        assert torch.equal(first.loss, second.loss)
         alone = gpu.forward(x[16:17].clone(), target[16:17], None, None, options, gradient=True)
-        assert torch.equal(alone.gradient[0], first.gradient[16]) and torch.equal(alone.lse[0], first.lse[16])
+        assert torch.equal(alone.gradient[0], first.gradient[16])
+        assert torch.equal(alone.lse[0], first.lse[16])

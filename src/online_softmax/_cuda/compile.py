@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,7 @@ def _fingerprint() -> bytes:
 
 
 def build(source: Source, arch: str, logs: Any = None) -> bytes:
-    """Compile to a cubin for `arch` ("sm_90"); with `logs`, a text stream, the assembler reports its resources there."""
+    """Compile to a cubin for `arch` ("sm_90").  The assembler's resource report goes to `logs`, a text stream."""
     from cuda.core import Program, ProgramOptions
 
     path = _PACKAGE / source.file
@@ -48,15 +49,13 @@ def build(source: Source, arch: str, logs: Any = None) -> bytes:
 
 
 def cubin(source: Source, arch: str) -> bytes:
-    """The machine code of `source`, all entry points of its file, from the disk if any process has compiled it."""
+    """The machine code of `source`, all entry points of its file; from the disk if any process compiled it."""
     key = hashlib.sha256(_fingerprint() + repr((source.file, source.macros, arch)).encode()).digest()
     cache = on_disk()
     try:
         return bytes(cache[key])
     except (KeyError, OSError):
         code = build(source, arch)
-    try:
+    with contextlib.suppress(OSError):  # a full or read-only disk costs the next process a compilation, nothing else
         cache[key] = code
-    except OSError:
-        pass  # a full or read-only disk costs the next process a compilation, nothing else
     return code

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     """Rows along the last axis of a tensor, neighbouring elements side by side."""
 
     tensor: torch.Tensor
-    count: int
+    number: int
     length: int
     inner: int  # rows along the inner of two strided axes; all of them where one stride is enough
     outer_stride: int  # elements
@@ -83,7 +83,7 @@ def rows_of(x: torch.Tensor) -> Rows:
 def row_stride(x: torch.Tensor) -> int | None:
     """The one stride from row to row of an output; None where rows cannot be written in place."""
     rows = _as_rows(x)
-    return rows.inner_stride if rows is not None and rows.inner == rows.count else None
+    return rows.inner_stride if rows is not None and rows.inner == rows.number else None
 
 
 def _as_columns(x: torch.Tensor, axis: int) -> Columns | None:

@@ -86,7 +86,8 @@ def forward(
     if options.reduction != "none":
         labels = None if target.is_floating_point() else target
         losses = totals.reduced_loss(losses, lses, labels, options.ignore_index, options.z_loss, divisors)
-    return Forward(losses, lses, lse_lows, divisors, *(more or (None, None, None)), gradient)
+    z_losses, predicted, entropies = more or (None, None, None)
+    return Forward(losses, lses, lse_lows, divisors, z_losses, predicted, entropies, gradient)
 
 
 def backward(
@@ -118,9 +119,9 @@ def backward(
         kernels.run(
             _side_by_side(logits), _target(logits, target), weight, options, divisors, scratch, written, incoming
         )
-    if written is not gradient:
-        gradient.copy_(written)
-    return gradient
+    assert written is not None
+    assert gradient is not None
+    return gradient if written is gradient else gradient.copy_(written)
 
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:

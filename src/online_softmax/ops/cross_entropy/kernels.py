@@ -45,8 +45,11 @@ def run(
     incoming: tuple[int, int, int, int] = (0, 0, 0, 0),
     aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
 ) -> None:
-    """Launch over all rows.  `rows_out`: (3, M) for loss, lse and lse_low; `incoming`: grad_loss, its stride, grad_lse, its stride (pointers, elements; 0 for none);
-    `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target probabilities."""
+    """Launch over all rows.
+
+    `rows_out`: (3, M) for loss, lse and lse_low; `incoming`: grad_loss, its stride, grad_lse, its stride (pointers,
+    elements; 0 for none); `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target.
+    """
     rows, classes = logits.shape
     size = logits.element_size()
     step = logits.stride(0)

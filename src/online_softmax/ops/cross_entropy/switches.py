@@ -33,6 +33,7 @@ class Switches(NamedTuple):
         return self.smoothing or self.target.is_floating_point
 
     def macros(self) -> tuple[tuple[str, str], ...]:
+        """As the kernels are compiled with them."""
         flags = {
             "PROBABILITIES": self.target.is_floating_point,
             "WEIGHTED": self.weighted,
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
     shared: int
 
     def sources(self, dtype: torch.dtype, switches: Switches) -> tuple[Source, ...]:
+        """One for each entry point."""
         macros = (("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[dtype]), *self.shape.macros(), *switches.macros())
         return tuple(Source(f"ops/cross_entropy/{self.file}", entry, macros) for entry in self.entries)
 
@@ -72,6 +74,7 @@ def _shared(shape: Geometry, dtype: torch.dtype, switches: Switches) -> int:
 
 
 def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
+    """In registers while a cluster can hold the row, else split over blocks and read twice."""
     costly = switches.softcap + (switches.weighted and switches.spread) + switches.aux
     shape = geometry.cross_entropy(words, dtype.itemsize, limits, costly)
     if shape is not None:

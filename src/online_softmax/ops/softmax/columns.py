@@ -40,6 +40,7 @@ def _target(y: torch.Tensor, axis: int, reduced: bool) -> tuple[int, int, int]:
 
 
 def forward(operation: int, x: torch.Tensor, axis: int, y: torch.Tensor) -> None:
+    """Launch over all columns; logsumexp leaves one number a column."""
     reduced = y.ndim < x.ndim
     columns = columns_of(x, axis)
     kernel, grid = _kernel(columns, operation, False, y.dtype)
@@ -61,6 +62,7 @@ def forward(operation: int, x: torch.Tensor, axis: int, y: torch.Tensor) -> None
 
 
 def backward(operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dx: torch.Tensor) -> None:
+    """Launch over all columns."""
     results, incoming = columns_of(y, axis), columns_of(grad, axis)
     kernel, grid = _kernel(results, operation, True, dx.dtype)
     kernel(
@@ -78,6 +80,7 @@ def backward(operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dx:
 
 
 def logsumexp_backward(grad: torch.Tensor, x: torch.Tensor, lse: torch.Tensor, axis: int, dx: torch.Tensor) -> None:
+    """Launch over all columns; grad and lse contiguous, in the compute dtype."""
     columns = columns_of(x, axis)
     kernel, grid = _kernel(columns, 0, True, dx.dtype, "logsumexp_backward_columns")
     kernel(

@@ -44,22 +44,24 @@ def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
     where = (rows.inner, rows.outer_stride, rows.inner_stride)
     if file != "split.cu":
         kernels[0](
-            shape.grid(rows.count, kernels[0].resident),
+            shape.grid(rows.number, kernels[0].resident),
             x.data_ptr(),
             y.data_ptr(),
-            rows.count,
+            rows.number,
             rows.length,
             *where,
             y_stride,
         )
         return
     pieces = shape.pieces(words)
-    states = torch.empty((rows.count, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
+    states = torch.empty((rows.number, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
     summarise, merge, write = kernels
-    summarise(rows.count * pieces, x.data_ptr(), rows.length, pieces, *where, states.data_ptr())
-    merge(rows.count, states.data_ptr(), pieces, y.data_ptr())
+    summarise(rows.number * pieces, x.data_ptr(), rows.length, pieces, *where, states.data_ptr())
+    merge(rows.number, states.data_ptr(), pieces, y.data_ptr())
     if operation != LOGSUMEXP:
-        write(rows.count * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr())
+        write(
+            rows.number * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr()
+        )
 
 
 def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int) -> None:
@@ -71,15 +73,15 @@ def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: i
     where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
     if file == "backward.cu":
         kernels[0](
-            shape.grid(y.count, kernels[0].resident), *pointers, dx.data_ptr(), y.count, y.length, *where, dx_stride
+            shape.grid(y.number, kernels[0].resident), *pointers, dx.data_ptr(), y.number, y.length, *where, dx_stride
         )
         return
     pieces = shape.pieces(words)
-    sums = torch.empty((y.count, pieces), dtype=compute_dtype(dtype, dx.dtype), device=dx.device)
+    sums = torch.empty((y.number, pieces), dtype=compute_dtype(dtype, dx.dtype), device=dx.device)
     add, merge, write = kernels
-    add(y.count * pieces, *pointers, y.length, pieces, *where, sums.data_ptr())
-    merge(y.count, sums.data_ptr(), pieces)
-    write(y.count * pieces, *pointers, dx.data_ptr(), y.length, pieces, *where, dx_stride, sums.data_ptr())
+    add(y.number * pieces, *pointers, y.length, pieces, *where, sums.data_ptr())
+    merge(y.number, sums.data_ptr(), pieces)
+    write(y.number * pieces, *pointers, dx.data_ptr(), y.length, pieces, *where, dx_stride, sums.data_ptr())
 
 
 def logsumexp_backward(grad: torch.Tensor, x: Rows, lse: torch.Tensor, dx: torch.Tensor, dx_stride: int) -> None:
@@ -89,12 +91,12 @@ def logsumexp_backward(grad: torch.Tensor, x: Rows, lse: torch.Tensor, dx: torch
     (kernel,), shape, _ = _kernels("logsumexp_backward", device, LOGSUMEXP, dtype, dx.dtype, words)
     pieces = shape.pieces(words)
     kernel(
-        shape.grid(x.count, 0) * pieces,
+        shape.grid(x.number, 0) * pieces,
         grad.data_ptr(),
         x.tensor.data_ptr(),
         lse.data_ptr(),
         dx.data_ptr(),
-        x.count,
+        x.number,
         x.length,
         pieces,
         x.inner,

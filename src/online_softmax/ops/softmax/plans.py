@@ -24,11 +24,13 @@ class Plan(NamedTuple):
     shared: int
 
     def sources(self, operation: int, dtype: torch.dtype, out: torch.dtype) -> tuple[Source, ...]:
+        """One for each entry point."""
         macros = (("OPERATION", str(operation)), ("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[out]), *self.shape.macros())
         return tuple(Source(f"ops/softmax/{self.file}", entry, macros) for entry in self.entries)
 
 
 def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
+    """In registers, in the shared memory of a cluster, or split over blocks and read twice."""
     shape = geometry.forward(words, itemsize, limits)
     if shape is not None:
         return Plan("cuda.cu", ("softmax_rows",), shape, shape.row_shared)
@@ -39,6 +41,7 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
 
 
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
+    """In shared memory while a cluster can hold both arrays, else split over blocks and read twice."""
     shape = geometry.backward(words, itemsize, limits)
     if shape is not None:
         return Plan("backward.cu", ("softmax_backward_rows",), shape, 2 * shape.threads * shape.slots * 16)
@@ -47,6 +50,7 @@ def backward(words: int, itemsize: int, limits: Limits) -> Plan:
 
 
 def logsumexp_backward(words: int, itemsize: int) -> Plan:
+    """Lanes of a warp for short rows, pieces of long ones: there is nothing to reduce."""
     shape = geometry.within_warp(words, 4) or geometry.split(itemsize)
     return Plan("logsumexp_backward.cu", ("logsumexp_backward_rows",), shape, 0)
 
