@@ -24,8 +24,8 @@ BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
 # No kernel may spill, with one exception that is known and not solved: 16-bit softmax with 64 values a thread, 256
-# threads and three blocks a multiprocessor has 80 registers.  NVRTC 13.0 spills 4 to 16 bytes there, 13.5 up to 88.  With
-# 13.0 it ran at 0.94 of a copy against 0.87 for two blocks, which spill nothing; 13.5 has not been timed.
+# threads and three blocks a multiprocessor has 80 registers.  NVRTC 13.0 spills 4 to 16 bytes there, 13.5 up to 88.
+# With 13.0 it ran at 0.94 of a copy against 0.87 for two blocks, which spill nothing; 13.5 has not been timed.
 EXCEPTION = {"INPUT": "bfloat16", "THREADS": "256", "SLOTS": "8", "BLOCKS": "3"}
 EXCEPTION_BYTES = 96
 SMALLEST, LARGEST = 3, 262144
