@@ -23,8 +23,11 @@ from online_softmax.ops.softmax import plans  # noqa: E402
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
-# A handful of registers spilled, where 64 values share 80 registers, cost nothing that can be measured.
-SPILL_ALLOWED = 16
+# No kernel may spill, with one exception that is known and not solved: 16-bit softmax with 64 values a thread, 256
+# threads and three blocks a multiprocessor has 80 registers.  NVRTC 13.0 spills 4 to 16 bytes there, 13.5 up to 88.
+# With 13.0 it ran at 0.94 of a copy against 0.87 for two blocks, which spill nothing; 13.5 has not been timed.
+EXCEPTION = {"INPUT": "bfloat16", "THREADS": "256", "SLOTS": "8", "BLOCKS": "3"}
+EXCEPTION_BYTES = 96
 SMALLEST, LARGEST = 3, 262144
 
 
@@ -83,12 +86,20 @@ def _spills(job: tuple[Source, str]) -> tuple[str, int]:
     return str(job), max(int(count) for count in re.findall(r"(\d+) bytes spill stores", log.getvalue()))
 
 
+def _allowed(source: Source) -> int:
+    known = source.file == "ops/softmax/cuda.cu" and EXCEPTION.items() <= dict(source.macros).items()
+    return EXCEPTION_BYTES if known else 0
+
+
 def check(sources: set[Source], arch: str) -> None:
+    jobs = [(source, arch) for source in sources]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(_spills, [(source, arch) for source in sources], chunksize=2))
+        results = list(pool.map(_spills, jobs, chunksize=2))
     assert results
-    assert not [name for name, spilled in results if spilled < 0]
-    assert not [(spilled, name) for name, spilled in results if spilled > SPILL_ALLOWED]
+    assert not [text for text, spilled in results if spilled < 0]
+    assert not [
+        (spilled, source) for (source, _), (_, spilled) in zip(jobs, results, strict=True) if spilled > _allowed(source)
+    ]
 
 
 def test_the_whole_table_of_hopper():
