@@ -94,9 +94,11 @@ class TestPlan:
         assert plan.rows_at_once(fit + 1, 4096, 128256, 2, "cuda", sums=False) == fit
         assert plan.rows_at_once(fit + 1, 4096, 128256, 4, "cuda", sums=True) == fit
 
-    def test_on_a_cpu_a_chunk_has_a_size_in_bytes_and_rows_enough_for_a_product(self):
+    def test_on_a_cpu_a_chunk_is_a_share_of_the_rows_within_a_size_in_bytes(self):
+        assert plan.rows_at_once(4096, 512, 4000, 4, "cpu", sums=True) == 4096 // plan.CPU_SHARE
+        assert plan.rows_at_once(600, 512, 4000, 4, "cpu", sums=True) == plan.CPU_ROWS
         assert plan.rows_at_once(10**6, 512, 32000, 4, "cpu", sums=True) == plan.CPU_BYTES // 128000
-        assert plan.rows_at_once(10**6, 512, 10**7, 4, "cpu", sums=True) == plan.CPU_ROWS
+        assert plan.rows_at_once(10**6, 512, 10**7, 4, "cpu", sums=True) == plan.CPU_LEAST_ROWS
 
     def test_the_least_memory_keeps_to_its_budget(self):
         assert plan.classes_at_once(8192, 2, "cuda") * 8192 * 2 <= plan.LEAST_BYTES["cuda"]

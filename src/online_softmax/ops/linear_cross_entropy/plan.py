@@ -7,9 +7,11 @@ from collections.abc import Iterator
 # Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
 # gradient.
 GPU_ROWS = 4096
-# Bytes of logits at a time on a CPU: enough rows for its matrix products, and few beside the batch's logits.
+# On a CPU an eighth of the batch, but rows enough for its matrix products, and at most so many bytes of logits.
+CPU_SHARE = 8
+CPU_ROWS = 256
 CPU_BYTES = 2**26
-CPU_ROWS = 64
+CPU_LEAST_ROWS = 64
 # Bytes of logits at a time with memory="least", and how few classes are still worth a product.
 LEAST_BYTES = {"cuda": 2**28, "cpu": 2**24}
 LEAST_CLASSES = 512
@@ -21,7 +23,9 @@ def rows_at_once(rows: int, hidden: int, classes: int, itemsize: int, device: st
     Such a sum is kept in fp32, in 4 · hidden bytes a class.  Where the whole batch's logits take no more than a chunk
     and that sum would, they are one chunk: nothing is summed, and each product runs once.
     """
-    fit = GPU_ROWS if device != "cpu" else max(CPU_ROWS, CPU_BYTES // max(classes * itemsize, 1))
+    fit = GPU_ROWS
+    if device == "cpu":
+        fit = max(CPU_LEAST_ROWS, min(max(CPU_ROWS, rows // CPU_SHARE), CPU_BYTES // max(classes * itemsize, 1)))
     without_a_sum = fit + (4 * hidden) // itemsize if sums and itemsize < 4 else fit
     return rows if rows <= without_a_sum else fit
 
