@@ -13,6 +13,9 @@ from cuda.core import launch as _launch
 from .compile import Source, cubin
 from .limits import device_limits
 
+if not torch.backends.cuda.is_built():
+    raise ImportError("this PyTorch was built without CUDA")
+
 _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice
 _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
