@@ -77,7 +77,7 @@ class Terms(NamedTuple):
     def target_element(
         self, logits: Tensor, whole: Whole, options: Options, rest: Tensor, hot: Tensor, spread: Tensor
     ) -> Tensor:
-        """The gradient of the target's own logit, in the compute dtype: (p − 1) hot keeps its digits where p is near 1."""
+        """The gradient of the target's own logit, in the compute dtype; (p − 1) hot keeps its digits near 0."""
         x = self._target(logits, options)
         steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
         log_p = (x - steady) - whole.low
@@ -144,7 +144,7 @@ class Losses(NamedTuple):
 
 
 def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, aux: bool) -> Losses:
-    """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, and what follows."""
+    """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, …."""
     lses, lows, target_logits, *rest = everybody
     whole = merge_parts(lses, lows)
     eps = options.label_smoothing
@@ -194,7 +194,7 @@ def _predicted(values: Tensor, bits: Tensor) -> Tensor:
 def shares_of(
     whole: Whole, terms: Terms, options: Options, grad_loss: Tensor | None, grad_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Per row: the target's own mass, what else multiplies p, and what smoothing takes of a class per unit of weight."""
+    """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
     eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
     grad = zero if grad_loss is None else grad_loss
     d, k = terms.divisors
