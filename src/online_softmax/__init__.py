@@ -9,12 +9,18 @@ from typing import Any
 
 from .ops.attention import Merged, attention, merge_attention
 from .ops.cross_entropy import Aux, check_targets, cross_entropy, cross_entropy_with_grad
+from .ops.linear_cross_entropy import (
+    LinearCrossEntropyGrads,
+    linear_cross_entropy,
+    linear_cross_entropy_with_grads,
+)
 from .ops.softmax import SignedLogSumExp, log_softmax, logsumexp, softmax
 from .state import State, merge
 
 __version__ = "0.1.0"
 __all__ = [
     "Aux",
+    "LinearCrossEntropyGrads",
     "Merged",
     "SignedLogSumExp",
     "State",
@@ -22,6 +28,8 @@ __all__ = [
     "check_targets",
     "cross_entropy",
     "cross_entropy_with_grad",
+    "linear_cross_entropy",
+    "linear_cross_entropy_with_grads",
     "log_softmax",
     "logsumexp",
     "merge",

@@ -32,6 +32,8 @@ def test_it_writes_a_curve_and_a_report(tmp_path, capsys):
     assert (first[0], last[0]) == (0, 8)
     assert last[1] < 0.7 * first[1]
     assert report["loss difference"] < demo.LARGEST_DIFFERENCE
+    assert report["linear loss difference"] < demo.LARGEST_DIFFERENCE
+    assert set(report["last layer peak bytes"]) == {"online-softmax", "torch"}
 
 
 def test_json_prints_one_object_and_runs_repeat_exactly(tmp_path, capsys):
@@ -68,6 +70,27 @@ def test_a_loss_that_differs_from_torch_s_fails(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(loss_step.LOSSES, "online-softmax", wrong)
     assert cli.main(["demo", "--steps", "1", "--output", str(tmp_path)]) == 1
     assert "losses differ" in capsys.readouterr().err
+
+
+def test_a_linear_loss_that_differs_from_torch_s_fails_too(tmp_path, capsys, monkeypatch):
+    right = loss_step.HEADS["online-softmax"]
+    monkeypatch.setitem(loss_step.HEADS, "online-softmax", lambda *args, **options: 1.001 * right(*args, **options))
+    assert cli.main(["demo", "--steps", "1", "--output", str(tmp_path)]) == 1
+    assert "losses differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("library", ["online-softmax", "torch"])
+def test_the_last_layer_that_is_measured_makes_every_gradient(library):
+    step = loss_step.prepare_head(library, rows=6, features=3, columns=5)
+    inputs, layer = (
+        cell.cell_contents
+        for name, cell in zip(step.__code__.co_freevars, step.__closure__, strict=True)
+        if name in ("inputs", "layer")
+    )
+    step()
+    assert inputs.grad.shape == (6, 3)
+    assert layer.weight.grad.shape == (5, 3)
+    assert layer.bias.grad.shape == (5,)
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch, capsys):

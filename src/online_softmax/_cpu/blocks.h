@@ -28,23 +28,29 @@ ONLINE_SOFTMAX_INLINE T larger(T a, T b) {
     return a > b ? a : b;
 }
 
-// The sum of value(i) over a block.
-template <class T, class Value>
-ONLINE_SOFTMAX_INLINE T sum_block(std::int64_t count, Value value) {
+// A block added up: add(sum, i) is `sum` with what element i adds.
+template <class T, class Add>
+ONLINE_SOFTMAX_INLINE T accumulate_block(std::int64_t count, Add add) {
     alignas(64) T lane[lanes] = {};
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
 #pragma omp simd
-        for (int j = 0; j < lanes; ++j) lane[j] += value(i + j);  // hot: sum_block
+        for (int j = 0; j < lanes; ++j) lane[j] = add(lane[j], i + j);  // hot: sum_block
     }
 #pragma omp simd
-    for (std::int64_t j = 0; j < count - i; ++j) lane[j] += value(i + j);
+    for (std::int64_t j = 0; j < count - i; ++j) lane[j] = add(lane[j], i + j);
 #pragma GCC unroll 8
     for (int width = lanes / 2; width > 0; width /= 2) {
 #pragma omp simd
         for (int j = 0; j < width; ++j) lane[j] += lane[j + width];
     }
     return lane[0];
+}
+
+// The sum of value(i) over a block.
+template <class T, class Value>
+ONLINE_SOFTMAX_INLINE T sum_block(std::int64_t count, Value value) {
+    return accumulate_block<T>(count, [=](T sum, std::int64_t i) { return sum + value(i); });
 }
 
 // The maximum of a block; NaN is passed over.
@@ -63,7 +69,7 @@ T sum_of_exponentials(const T* x, std::int64_t count, T m) {
     if (is_infinite(m)) {
         return sum_block<T>(count, [=](std::int64_t i) { return x[i] < m ? T(0) : x[i] == m ? T(m > 0) : x[i]; });
     }
-    return sum_block<T>(count, [=](std::int64_t i) { return exponential(x[i] - m); });
+    return accumulate_block<T>(count, [=](T sum, std::int64_t i) { return add_exponential(sum, x[i] - m); });
 }
 
 // The first element equal to m; `count` when there is none.

@@ -147,7 +147,7 @@ Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int
         const Row<T> sum = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
             const T* x = block[i].at;
 #pragma omp simd
-            for (int c = 0; c < padded; ++c) lane[c] += exponential(x[c] - m.at[c]);  // hot: sum of columns
+            for (int c = 0; c < padded; ++c) lane[c] = add_exponential(lane[c], x[c] - m.at[c]);  // hot: sum of columns
         });
         for (int c = 0; c < tile.width; ++c) {
             double s = sum.at[c];

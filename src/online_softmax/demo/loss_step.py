@@ -1,4 +1,4 @@
-"""The part of a training step under comparison: the loss and the gradient with respect to the logits."""
+"""The parts of a training step under comparison: the loss and its gradient, and the last layer with them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ import online_softmax
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "online-softmax": online_softmax.cross_entropy,
     "torch": torch.nn.functional.cross_entropy,
+}
+
+
+def _torch_head(
+    features: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, linear_bias: torch.Tensor
+) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(torch.nn.functional.linear(features, weight, linear_bias), target)
+
+
+HEADS: dict[str, Callable[..., torch.Tensor]] = {
+    "online-softmax": online_softmax.linear_cross_entropy,
+    "torch": _torch_head,
 }
 
 
@@ -40,3 +52,17 @@ def prepare(library: str, rows: int, columns: int) -> Callable[[], Step]:
     logits = torch.randn(rows, columns)
     target = torch.randint(columns, (rows,))
     return lambda: loss_step(library, logits, target)
+
+
+def prepare_head(library: str, rows: int, features: int, columns: int) -> Callable[[], torch.Tensor]:
+    """The last layer, the loss and all gradients on random features of a given size, for measuring their memory."""
+    inputs = torch.randn(rows, features, requires_grad=True)
+    layer = torch.nn.Linear(features, columns)
+    target = torch.randint(columns, (rows,))
+
+    def step() -> torch.Tensor:
+        loss = HEADS[library](inputs, layer.weight, target, linear_bias=layer.bias)
+        loss.backward()
+        return loss.detach()
+
+    return step

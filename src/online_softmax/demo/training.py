@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from .loss_step import LOSSES, Step, loss_step
+from .loss_step import HEADS, LOSSES, Step, loss_step
 from .text import CONTEXT, Text, windows
 
 BATCH = 2048
@@ -28,11 +28,12 @@ class Outcome(NamedTuple):
     losses: list[tuple[int, float]]
     loss_difference: float
     gradient_difference: float
+    head_difference: float
     seconds: dict[str, float]
 
 
 def model(vocabulary: int) -> nn.Sequential:
-    """The network, from CONTEXT word numbers a row to a row of logits."""
+    """The network, from CONTEXT word numbers a row to a row of logits; the last layer makes those."""
     return nn.Sequential(
         nn.Embedding(vocabulary, EMBEDDING),
         nn.Flatten(),
@@ -45,7 +46,10 @@ def model(vocabulary: int) -> nn.Sequential:
 
 
 def train(text: Text, steps: int, advance: Callable[[str], None]) -> Outcome:
-    """Train with online-softmax; at every step compare its loss and gradient with torch's."""
+    """Train by `linear_cross_entropy`, which makes no logits.
+
+    At every step they are made nevertheless, to compare loss and gradient of online-softmax with torch's.
+    """
     torch.manual_seed(0)
     rows = torch.tensor(windows(text.training))
     held_out = torch.tensor(windows(text.held_out))
@@ -53,25 +57,30 @@ def train(text: Text, steps: int, advance: Callable[[str], None]) -> Outcome:
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     seconds: dict[str, list[float]] = {library: [] for library in LOSSES}
-    losses, loss_differences, gradient_differences = [], [], []
+    losses, loss_differences, gradient_differences, head_differences = [], [], [], []
     perplexities = [(0, perplexity(network, held_out))]
     for step in range(1, steps + 1):
         batch = rows[torch.randint(len(rows), (BATCH,))]
-        logits = network(batch[:, :-1])
-        ours, torchs = _both(step, logits, batch[:, -1], seconds)
-        losses.append((step, ours.loss))
+        features, target = network[:-1](batch[:, :-1]), batch[:, -1]
+        with torch.no_grad():
+            logits = network[-1](features)
+        ours, torchs = _both(step, logits, target, seconds)
+        loss = HEADS["online-softmax"](features, network[-1].weight, target, linear_bias=network[-1].bias)
+        losses.append((step, loss.item()))
+        head_differences.append(abs(loss.item() - torchs.loss) / abs(torchs.loss))
         loss_differences.append(abs(ours.loss - torchs.loss) / abs(torchs.loss))
         largest = torchs.gradient.abs().max()
         gradient_differences.append(float((ours.gradient - torchs.gradient).abs().max() / largest))
         optimizer.zero_grad()
-        logits.backward(ours.gradient)
+        loss.backward()
         optimizer.step()
         schedule.step()
         if step == steps or step * POINTS // steps > (step - 1) * POINTS // steps:
             perplexities.append((step, perplexity(network, held_out)))
-        advance(f"loss {ours.loss:.3f}  held-out perplexity {perplexities[-1][1]:.1f}")
+        advance(f"loss {loss.item():.3f}  held-out perplexity {perplexities[-1][1]:.1f}")
     medians = {library: statistics.median(times) for library, times in seconds.items()}
-    return Outcome(perplexities, losses, max(loss_differences), max(gradient_differences), medians)
+    differences = max(loss_differences), max(gradient_differences), max(head_differences)
+    return Outcome(perplexities, losses, *differences, medians)
 
 
 def _both(step: int, logits: torch.Tensor, target: torch.Tensor, seconds: dict[str, list[float]]) -> list[Step]:
@@ -84,11 +93,12 @@ def _both(step: int, logits: torch.Tensor, target: torch.Tensor, seconds: dict[s
 
 
 @torch.no_grad()
-def perplexity(network: nn.Module, rows: torch.Tensor) -> float:
+def perplexity(network: nn.Sequential, rows: torch.Tensor) -> float:
     """The exponential of the mean loss over rows of CONTEXT words and a target."""
     network.eval()
-    total = 0.0
+    total, head = 0.0, network[-1]
     for part in rows.split(BATCH):
-        total += float(LOSSES["online-softmax"](network(part[:, :-1]), part[:, -1], reduction="sum"))
+        features, target = network[:-1](part[:, :-1]), part[:, -1]
+        total += float(HEADS["online-softmax"](features, head.weight, target, linear_bias=head.bias, reduction="sum"))
     network.train()
     return math.exp(total / len(rows))

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..ops.cross_entropy import cross_entropy
 from ..ops.cross_entropy.arguments import make_options
+from ..ops.linear_cross_entropy import linear_cross_entropy
 from . import functional
 
-__all__ = ["CrossEntropyLoss", "LogSoftmax", "Softmax", "functional"]
+__all__ = ["CrossEntropyLoss", "LinearCrossEntropyLoss", "LogSoftmax", "Softmax", "functional"]
 
 
 class Softmax(torch.nn.Softmax):
@@ -87,3 +88,86 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             num_items=num_items,
             **self.options,
         )
+
+
+class LinearCrossEntropyLoss(torch.nn.Module):
+    """A model's last linear layer and its loss in one: logits of the whole batch never exist.
+
+    The layer is the attribute `linear`, a torch.nn.Linear: for logits call it, to tie it to an embedding assign
+    `loss.linear.weight = embedding.weight`. Arguments and state are those of torch.nn.LinearCrossEntropyLoss.
+
+    Parameters
+    ----------
+    in_features, num_classes : int
+        Sizes H and V of the layer.
+    bias, device, dtype
+        As in torch.nn.Linear, but without a bias unless asked for.
+    reduction, weight, ignore_index, label_smoothing
+        As in `CrossEntropyLoss`.
+    scale, softcap, z_loss, chunk_rows, memory, return_aux, impl
+        As in `online_softmax.linear_cross_entropy`, which also says what is returned and raised.
+
+    Examples
+    --------
+    >>> import torch, online_softmax.nn
+    >>> loss = online_softmax.nn.LinearCrossEntropyLoss(8, 4)
+    >>> loss(torch.zeros(2, 8), torch.tensor([0, 3])).item()
+    1.3862943649291992
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        scale: float = 1.0,
+        softcap: float | None = None,
+        z_loss: float = 0.0,
+        chunk_rows: int | None = None,
+        memory: str = "fast",
+        return_aux: bool = False,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        self.linear = torch.nn.Linear(in_features, num_classes, bias, device, dtype)
+        self.register_buffer("weight", weight)
+        self.options: dict[str, Any] = {
+            "reduction": reduction,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "scale": scale,
+            "softcap": softcap,
+            "z_loss": z_loss,
+            "chunk_rows": chunk_rows,
+            "memory": memory,
+            "return_aux": return_aux,
+            "impl": impl,
+        }
+
+    def forward(self, input: Tensor, target: Tensor, num_items: Any = None) -> Any:
+        """The loss of features (H,) or (…, H); `num_items` replaces what "mean" divides by."""
+        return linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=self.weight,
+            num_items=num_items,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """The options that are not the default ones."""
+        usual = {"reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0, "scale": 1.0, "softcap": None}
+        usual |= {"z_loss": 0.0, "chunk_rows": None, "memory": "fast", "return_aux": False, "impl": "auto"}
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items() if value != usual[name])

@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn import _reduction
 
 from ..ops import cross_entropy as _cross_entropy
+from ..ops import linear_cross_entropy as _linear_cross_entropy
 from ..ops import softmax as _softmax
 
-__all__ = ["cross_entropy", "log_softmax", "logsumexp", "softmax"]
+__all__ = ["cross_entropy", "linear_cross_entropy", "log_softmax", "logsumexp", "softmax"]
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
@@ -62,6 +63,41 @@ def cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
     return result
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """torch.nn.functional.linear_cross_entropy (torch 2.13): see `online_softmax.linear_cross_entropy`.
+
+    Rows are always taken in chunks. Of `options`, a torch.nn.LinearCrossEntropyOptions, only the chunk size is used. A
+    weight of more than two dimensions, (C, d1, …, H), is multiplied out: its logits are made in full.
+    """
+    constants: dict[str, Any] = {"weight": weight, "reduction": reduction, "label_smoothing": label_smoothing}
+    constants["ignore_index"] = -100 if ignore_index is None else ignore_index
+    if linear_weight.dim() > 2:
+        logits = torch.tensordot(input, linear_weight, dims=([-1], [-1]))
+        logits = logits if linear_bias is None else logits + linear_bias
+        several: Tensor = _cross_entropy.cross_entropy(logits, target, **constants)
+        return several
+    loss: Tensor = _linear_cross_entropy.linear_cross_entropy(
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        chunk_rows=getattr(options, "batch_chunk_size", None),
+        **constants,
+    )
+    return loss
 
 
 def _dim(name: str, input: Any, dim: int | None, stacklevel: int) -> int:

@@ -19,7 +19,7 @@ namespace online_softmax {
 
 template <class T>
 ONLINE_SOFTMAX_FN constexpr T negative_infinity() {
-    return -static_cast<T>(__builtin_huge_val());
+    return static_cast<T>(__builtin_bit_cast(double, 0xfff0000000000000ull));  // NVRTC has no __builtin_huge_val
 }
 
 template <class T>
@@ -34,10 +34,10 @@ ONLINE_SOFTMAX_FN State<T> empty_state() {
 }
 
 // The factor that brings a sum kept against maximum `from` to maximum `to` (to >= from): exp(from - to), and 1 when
-// they are equal, infinite ones included.  `exp` is the caller's exponential: exact, fast, or a vector's lane.
+// they are equal, infinite ones included (exp(0) must be 1, and then no branch is needed).  `exp` is the caller's exponential: exact, fast, or a vector's lane.
 template <class T, class Exp>
 ONLINE_SOFTMAX_FN T rescale_factor(T from, T to, Exp exp) {
-    return from == to ? T(1) : exp(from - to);
+    return exp(from == to ? T(0) : from - to);
 }
 
 template <class T, class Exp>

@@ -188,8 +188,8 @@ def test_first_and_second_derivatives(options, reduction, impl):
         def fn(x, weight=weight):
             return osm.cross_entropy(x, t, weight, reduction=reduction, impl=impl, **options)
 
-        assert torch.autograd.gradcheck(fn, (x,), nondet_tol=1e-13)
-        assert torch.autograd.gradgradcheck(fn, (x,), nondet_tol=1e-13)
+        assert torch.autograd.gradcheck(fn, (x,))
+        assert torch.autograd.gradgradcheck(fn, (x,))
 
 
 @REDUCTIONS
@@ -200,10 +200,10 @@ def test_first_and_second_derivatives_for_probability_targets(reduction, impl):
     def fn(x, p):
         return osm.cross_entropy(x, p, w, reduction=reduction, label_smoothing=0.1, softcap=3.0, z_loss=0.1, impl=impl)
 
-    assert torch.autograd.gradcheck(fn, (x, p), nondet_tol=1e-13)
-    assert torch.autograd.gradgradcheck(fn, (x, p), nondet_tol=1e-13)
+    assert torch.autograd.gradcheck(fn, (x, p))
+    assert torch.autograd.gradgradcheck(fn, (x, p))
     fixed = x.detach()
-    assert torch.autograd.gradcheck(lambda p: fn(fixed, p), (p,), nondet_tol=1e-13)
+    assert torch.autograd.gradcheck(lambda p: fn(fixed, p), (p,))
     assert not torch.allclose(torch.autograd.grad(fn(x, p).sum(), p)[0], torch.zeros(3, 4).double())
 
 

@@ -52,20 +52,21 @@ def make_options(
         ignore_index = operator.index(ignore_index)
     except TypeError:
         raise TypeError(f"ignore_index is {ignore_index!r}; wanted an int") from None
-    label_smoothing = _number("label_smoothing", label_smoothing)
+    label_smoothing = number_of("label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing is {label_smoothing}; wanted a number from 0 to 1")
-    scale = _number("scale", scale)
+    scale = number_of("scale", scale)
     if scale == 0.0:
         raise ValueError("scale is 0; wanted any other finite number")
     if softcap is not None:
-        softcap = _number("softcap", softcap)
+        softcap = number_of("softcap", softcap)
         if softcap <= 0.0:
             raise ValueError(f"softcap is {softcap}; wanted a positive number or None")
-    return Options(ignore_index, reduction, label_smoothing, scale, softcap, _number("z_loss", z_loss))
+    return Options(ignore_index, reduction, label_smoothing, scale, softcap, number_of("z_loss", z_loss))
 
 
-def _number(name: str, value: Any) -> float:
+def number_of(name: str, value: Any) -> float:
+    """value as a finite float; the error names the argument."""
     if isinstance(value, str) or is_tensor(value):
         raise TypeError(f"{name} is {value!r}; wanted a plain number")
     try:
@@ -83,7 +84,7 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     xp = namespace(input)
     if input.ndim == 0:
         raise ValueError(f"input has {describe(input)}; wanted (C,), (N, C) or (N, C, d1, …)")
-    target = _beside("target", as_array(target, "target"), input)
+    target = beside("target", as_array(target, "target"), input)
     axis = 0 if input.ndim == 1 else 1
     classes = input.shape[axis]
     rows = tuple(length for i, length in enumerate(input.shape) if i != axis)
@@ -102,8 +103,8 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     return Prepared(
         _classes_last(xp, input, axis, classes),
         _classes_last(xp, target, axis, classes) if probabilities else xp.reshape(target, (-1,)),
-        _class_weight(weight, input, classes),
-        _items(num_items, input, options),
+        class_weight(weight, input, classes),
+        divisor_given(num_items, input, options),
         options,
         rows,
         lambda a: xp.reshape(a, rows),
@@ -121,7 +122,7 @@ def _classes_last(xp: Any, x: Array, axis: int, classes: int) -> Array:
     return xp.reshape(moved, (count, classes))
 
 
-def _beside(name: str, array: Array, input: Array) -> Array:
+def beside(name: str, array: Array, input: Array) -> Array:
     """array itself, refused unless it is of input's library and on its device."""
     if is_tensor(array) != is_tensor(input) or device(array) != device(input):
         raise TypeError(
@@ -131,10 +132,11 @@ def _beside(name: str, array: Array, input: Array) -> Array:
     return array
 
 
-def _class_weight(weight: Any, input: Array, classes: int) -> Array | None:
+def class_weight(weight: Any, input: Array, classes: int) -> Array | None:
+    """One factor a class, contiguous, in the dtype of the computation."""
     if weight is None:
         return None
-    weight = _beside("weight", floating_array(weight, "weight"), input)
+    weight = beside("weight", floating_array(weight, "weight"), input)
     if tuple(weight.shape) != (classes,):
         raise ValueError(f"weight has {describe(weight)}; wanted shape ({classes},), one number a class")
     xp = namespace(input)
@@ -144,7 +146,8 @@ def _class_weight(weight: Any, input: Array, classes: int) -> Array | None:
     return np.ascontiguousarray(weight) if isinstance(weight, np.ndarray) else weight
 
 
-def _items(num_items: Any, input: Array, options: Options) -> Any:
+def divisor_given(num_items: Any, input: Array, options: Options) -> Any:
+    """num_items as a positive number or a 0-d tensor beside input."""
     if num_items is None:
         return None
     if options.reduction != "mean":
@@ -153,8 +156,8 @@ def _items(num_items: Any, input: Array, options: Options) -> Any:
         if tuple(num_items.shape) != ():
             raise ValueError(f"num_items has shape {tuple(num_items.shape)}; wanted a number or a 0-d array")
         if is_tensor(num_items) and is_tensor(input):
-            return _beside("num_items", num_items, input)
-    number = _number("num_items", num_items.item() if hasattr(num_items, "item") else num_items)
+            return beside("num_items", num_items, input)
+    number = number_of("num_items", num_items.item() if hasattr(num_items, "item") else num_items)
     if number <= 0:
         raise ValueError(f"num_items is {num_items}; wanted a positive number")
     return number

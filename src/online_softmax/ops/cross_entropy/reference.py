@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._arrays import Array, compute_dtype, device, is_integer, namespace
+from ..._arrays import Array, compute_dtype, device, namespace
 from ...state import exp_against
 from .._rows import maximum_and_rest, new_array, pieces, row_sum
 from .gradient import gradient_rows
 from .options import Forward, Options
-from .terms import capped, class_mass, row_kinds
+from .terms import capped, class_mass, divide_by
 
 _quiet = np.errstate(all="ignore")
 
@@ -40,7 +40,7 @@ def forward(
     """Losses of (M, C) logits, and their gradient when `gradient` is True or an array to write to."""
     xp = namespace(logits)
     compute = compute_dtype(xp, logits.dtype)
-    divisors = divide_by(xp, logits, target, weight, num_items, options, compute)
+    divisors = divide_by(xp, target, weight, logits.shape[1], num_items, options, compute)
     target_array = _gradient_array(xp, logits, gradient)
     columns: list[tuple[Array, ...]] = []
     for piece in pieces(logits):
@@ -104,25 +104,6 @@ def rescale(gradient: Array, grad_loss: Array) -> Array:
     if grad_loss != 1:
         gradient *= grad_loss
     return gradient
-
-
-def divide_by(
-    xp: Any, logits: Array, target: Array, weight: Array | None, num_items: Any, options: Options, compute: Any
-) -> Array:
-    """The (2,) divisors of the class term and the z term."""
-    where = {"dtype": compute, "device": device(logits)}
-    if options.reduction != "mean":
-        return xp.ones((2,), **where)
-    if num_items is not None:
-        return xp.broadcast_to(xp.astype(xp.asarray(num_items, device=device(logits)), compute), (2,))
-    count, classes = logits.shape
-    if not is_integer(target.dtype):
-        return xp.full((2,), float(count if classes else 0), **where)
-    ignored, bad, index = row_kinds(xp, target, classes, options.ignore_index)
-    kept = xp.where(ignored, 0.0, xp.ones((count,), **where))
-    weights = kept if weight is None or not classes else kept * xp.take(weight, index)
-    weights = xp.where(bad, xp.nan, weights)
-    return xp.stack([row_sum(xp, weights), row_sum(xp, kept)])
 
 
 def _rows_forward(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arrays import Array, device, is_integer
+from .._rows import row_sum
 from .options import Options
 
 
@@ -43,3 +44,22 @@ def class_mass(
         q = xp.astype(target, compute)
     mass = q if smoothing == 0.0 else (1.0 - smoothing) * q + smoothing / max(classes, 1)
     return (mass if weight is None else mass * weight), ignored, bad
+
+
+def divide_by(
+    xp: Any, target: Array, weight: Array | None, classes: int, num_items: Any, options: Options, compute: Any
+) -> Array:
+    """The (2,) divisors of the class term and the z term."""
+    where = {"dtype": compute, "device": device(target)}
+    if options.reduction != "mean":
+        return xp.ones((2,), **where)
+    if num_items is not None:
+        return xp.broadcast_to(xp.astype(xp.asarray(num_items, device=device(target)), compute), (2,))
+    count = target.shape[0]
+    if not is_integer(target.dtype):
+        return xp.full((2,), float(count if classes else 0), **where)
+    ignored, bad, index = row_kinds(xp, target, classes, options.ignore_index)
+    kept = xp.where(ignored, 0.0, xp.ones((count,), **where))
+    weights = kept if weight is None or not classes else kept * xp.take(weight, index)
+    weights = xp.where(bad, xp.nan, weights)
+    return xp.stack([row_sum(xp, weights), row_sum(xp, kept)])

@@ -1,0 +1,315 @@
+"""Linear + cross-entropy on one GPU: time in logits products of the same run, scratch memory, error against float64.
+
+    PYTHONPATH=src python benchmarks/linear_h200.py [--seconds 330] [--output linear.jsonl]
+
+One JSON object a line, as soon as it is known: {"shape", "library", "products", "ms", "scratch", "peak", "dx", "dw"}
+or {"shape", "library", "refused"}.  `products` is a median over interleaved rounds, over that of one product of the
+same rounds; `scratch` counts bytes at the peak beyond inputs and returned gradients, `peak` beyond inputs alone; `dx`
+and `dw` are relative errors (Frobenius) of slices.  Peers that compile come last for each shape and share what time
+is left.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+import online_softmax as osm
+from online_softmax._dispatch import availability, implementation
+from online_softmax.ops.cross_entropy.options import Options
+
+SHAPES = [(4096, 4096, 128256), (8192, 4096, 128256), (8192, 2304, 256000), (32768, 2048, 32000)]
+LIGERS = [(2048, h, v) for h, v in [(4096, 32000), (4096, 128256), (3584, 152064), (5120, 152064), (8192, 152064),
+                                    (2048, 102400), (7168, 129280)]]  # fmt: skip
+TINY = [(96, 16, 200)]
+SLICE = 48
+OPTIONS: dict[str, Any] = {"label_smoothing": 0.1, "z_loss": 1e-4, "softcap": 30.0}
+PUBLISHED = {(4096, 4096, 128256): 17.3}  # ms, quack on an H200
+
+
+class Case(NamedTuple):
+    x: torch.Tensor
+    w: torch.Tensor
+    b: torch.Tensor
+    t: torch.Tensor
+
+
+Call = Callable[[Case], tuple[torch.Tensor, ...]]
+
+
+def make(shape: tuple[int, int, int], device: str) -> Case:
+    rows, features, classes = shape
+    torch.manual_seed(0)
+    kind = {"dtype": torch.bfloat16, "device": device}
+    x = torch.randn(rows, features, **kind).requires_grad_()
+    w = (torch.randn(classes, features, **kind) * (1.5 * features**-0.5)).requires_grad_()
+    b = torch.zeros(classes, **kind).requires_grad_()
+    t = torch.randint(classes, (rows,), device=device)
+    return Case(x, w, b, t)
+
+
+def training(loss: Callable[..., Any], *, bias: bool = False) -> Call:
+    """Forward and backward, with (loss, dx, dw) as answers."""
+
+    def call(case: Case) -> tuple[torch.Tensor, ...]:
+        value = loss(case)
+        value = value[0] if isinstance(value, tuple) else value
+        leaves = [case.x, case.w, case.b] if bias else [case.x, case.w]
+        return (value.detach(), *torch.autograd.grad(value, leaves))
+
+    return call
+
+
+def ours(**options: Any) -> Call:
+    return training(lambda c: osm.linear_cross_entropy(c.x, c.w, c.t, **options))
+
+
+def with_options(c: Case) -> torch.Tensor:
+    return osm.linear_cross_entropy(c.x, c.w, c.t, linear_bias=c.b, **OPTIONS)
+
+
+def loss_alone(case: Case) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        return (osm.linear_cross_entropy(case.x, case.w, case.t),)
+
+
+def product(case: Case) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        return (torch.mm(case.x, case.w.t()),)
+
+
+def into_an_owned_sum(rows: int = 4096) -> Call:
+    """A design beside ours: the weight's gradient added to an fp32 buffer that the training loop keeps."""
+    kept: dict[str, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def call(case: Case) -> tuple[torch.Tensor, ...]:
+        x, w, t = case.x.detach(), case.w.detach(), case.t
+        if "sum" not in kept or kept["sum"].shape != w.shape:
+            kept["sum"] = torch.zeros(w.shape, dtype=torch.float32, device=w.device)
+        module = implementation("cross_entropy", x, "auto")
+        total, dx = kept["sum"], torch.empty_like(x)
+        buffer = x.new_empty(min(rows, len(x)), len(w))
+        for start in range(0, len(x), rows):
+            part = slice(start, start + rows)
+            logits = torch.mm(x[part], w.t(), out=buffer[: len(x[part])])
+            module.forward(logits, t[part], None, float(len(x)), Options(), gradient=logits)
+            torch.mm(logits, w, out=dx[part])
+            torch.addmm(total, logits.t(), x[part], out_dtype=torch.float32, out=total)
+        return (dx,)
+
+    return call
+
+
+def torchs(c: Case) -> torch.Tensor:
+    return F.cross_entropy(F.linear(c.x, c.w), c.t)
+
+
+def torch_chunked() -> Call:
+    options = torch.nn.LinearCrossEntropyOptions()
+    return training(lambda c: F.linear_cross_entropy(c.x, c.w, c.t, options=options))
+
+
+def liger() -> Call:
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as function
+
+    return training(lambda c: function(c.x, c.w, c.t))
+
+
+def apple() -> Call:
+    from cut_cross_entropy import linear_cross_entropy as function
+
+    return training(lambda c: function(c.x, c.w, c.t))
+
+
+def quack() -> Call:
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy as function
+
+    return training(lambda c: function(c.x, c.w, c.t, chunk_size=4096, tuned=False))
+
+
+def compiled() -> Call:
+    function = torch.compile(lambda x, w, t: F.cross_entropy(F.linear(x, w), t), dynamic=False)
+    return training(lambda c: function(c.x, c.w, c.t))
+
+
+def contestants(shape: tuple[int, int, int]) -> dict[str, Callable[[], Call]]:
+    """What makes each call; making may fail, and what compiles comes last."""
+    found: dict[str, Callable[[], Call]] = {
+        "product": lambda: product,
+        "online-softmax": lambda: ours(),
+        "online-softmax, least memory": lambda: ours(memory="least"),
+        "online-softmax, all options": lambda: training(with_options, bias=True),
+        "online-softmax, loss alone": lambda: loss_alone,
+    }
+    if shape in SHAPES:
+        for rows in (2048, 4096, 8192, 16384):
+            if rows < shape[0]:
+                found[f"online-softmax, chunks of {rows}"] = lambda rows=rows: ours(chunk_rows=rows)
+        found["sum in an owned fp32 buffer"] = into_an_owned_sum
+    found |= {"torch": lambda: training(torchs), "F.linear_cross_entropy": torch_chunked, "Liger": liger}
+    found |= {"Apple CCE": apple, "torch.compile": compiled, "quack": quack}
+    return found
+
+
+def truth(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In float64: the mean loss, the gradient of SLICE rows of x and that of SLICE rows of w."""
+    x, w, t = case.x.detach().double(), case.w.detach().double(), case.t
+    rows = len(x)
+    lse, of_target = [], []
+    for part in range(0, rows, 512):
+        logits = x[part : part + 512] @ w.t()
+        lse.append(logits.logsumexp(1))
+        of_target.append(logits.gather(1, t[part : part + 512, None])[:, 0])
+    total = torch.cat(lse)
+    loss = (total - torch.cat(of_target)).mean()
+    some = torch.linspace(0, rows - 1, SLICE, device=x.device).long()
+    g = torch.exp(x[some] @ w.t() - total[some, None])
+    g[torch.arange(SLICE, device=x.device), t[some]] -= 1
+    classes = torch.cat([t[: SLICE // 2], torch.arange(SLICE // 2, device=x.device)])
+    of_classes = torch.exp(x @ w[classes].t() - total[:, None]) - (t[:, None] == classes[None, :]).double()
+    return loss, g @ w / rows, of_classes.t() @ x / rows
+
+
+def errors(case: Case, answers: tuple[torch.Tensor, ...], right: Any) -> dict[str, float]:
+    loss, dx, dw = right
+    some = torch.linspace(0, len(case.x) - 1, SLICE, device=dx.device).long()
+    classes = torch.cat([case.t[: SLICE // 2], torch.arange(SLICE // 2, device=dx.device)])
+
+    def far(got: torch.Tensor, want: torch.Tensor) -> float:
+        return float((got.double() - want).norm() / want.norm())
+
+    found = {"loss": far(answers[0], loss)}
+    if len(answers) > 2:
+        found |= {"dx": far(answers[1][some], dx), "dw": far(answers[2][classes], dw)}
+    return found
+
+
+class Clock:
+    """Milliseconds of a call, by events on a GPU."""
+
+    def __init__(self, device: str) -> None:
+        self.cuda = device == "cuda"
+
+    def __call__(self, call: Call, case: Case) -> float:
+        if not self.cuda:
+            start = time.perf_counter()
+            call(case)
+            return 1e3 * (time.perf_counter() - start)
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        answers = call(case)
+        end.record()
+        end.synchronize()
+        del answers
+        return float(begin.elapsed_time(end))
+
+
+def first_calls(name: str, call: Call, case: Case, right: Any, cuda: bool) -> dict[str, Any]:
+    """Memory and errors; the first call sets up and compiles, the second is the one that counts."""
+    call(case)
+    if cuda:
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if cuda else 0
+    answers = call(case)
+    found: dict[str, Any] = {}
+    if cuda:
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        found = {"peak": peak, "scratch": peak - sum(a.nbytes for a in answers)}
+    # Another loss, no loss at all, or a gradient summed over calls: nothing that `right` speaks of.
+    if name in ("online-softmax, all options", "product", "sum in an owned fp32 buffer"):
+        return found
+    return found | errors(case, answers, right)
+
+
+def measure(shape: tuple[int, int, int], device: str, end: float, skip: dict[str, str], emit: Any) -> None:
+    """One shape: everyone set up in turn, then timed in interleaved rounds."""
+    case, cuda = make(shape, device), device == "cuda"
+    right = truth(case)
+    calls: dict[str, Call] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    for name, prepare in contestants(shape).items():
+        slow = name in ("Apple CCE", "torch.compile", "quack")
+        if name in skip or (slow and time.monotonic() > end):
+            emit({"shape": shape, "library": name, "refused": skip.get(name, "no time left for compiling")})
+            continue
+        start = time.monotonic()
+        try:
+            call = prepare()
+            facts[name] = first_calls(name, call, case, right, cuda)
+            calls[name] = call
+        except Exception as problem:  # other libraries fail in every way there is; the row tells how
+            text = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
+            emit({"shape": shape, "library": name, "refused": text})
+            if isinstance(problem, ImportError | AttributeError):
+                skip[name] = text
+        took = time.monotonic() - start
+        if slow and took > 60:
+            skip[name] = f"took {took:.0f} s to compile for one shape"
+        gc.collect()
+        if cuda:
+            torch.cuda.empty_cache()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    clock, stop = Clock(device), time.monotonic() + 10
+    for round_ in range(11):
+        if round_ >= 5 and time.monotonic() > stop:
+            break
+        for name, call in calls.items():
+            times[name].append(clock(call, case))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    one = medians["product"]
+    for name, ms in medians.items():
+        emit({"shape": shape, "library": name, "products": round(ms / one, 4), "ms": round(ms, 3), **facts[name]})
+    if shape in PUBLISHED:
+        ms = PUBLISHED[shape]
+        emit({"shape": shape, "library": "quack, published", "products": round(ms / one, 4), "ms": ms})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=330.0, help="no new shape is begun after that long")
+    parser.add_argument("--output", default=None)
+    parser.add_argument("--tiny", action="store_true", help="one small shape on the CPU, to see that this runs")
+    args = parser.parse_args(arguments)
+    device = "cpu" if args.tiny else "cuda"
+    start = time.monotonic()
+    output = args.output or (os.path.join(os.environ["OUT"], "linear.jsonl") if "OUT" in os.environ else None)
+    file = open(output, "w", encoding="utf-8") if output else None  # noqa: SIM115 (open until the end)
+
+    def emit(record: dict[str, Any]) -> None:
+        for stream in filter(None, (sys.stdout, file)):
+            print(json.dumps(record), file=stream, flush=True)
+
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    emit({"record": "machine", "device": name, "torch": torch.__version__, "implementations": availability()})
+    skip = {"torch.compile": "not in a tiny run"} if args.tiny else {}
+    for shape in TINY if args.tiny else [*SHAPES, *LIGERS]:
+        if time.monotonic() - start > args.seconds:
+            emit({"shape": shape, "refused": "no time left"})
+            continue
+        # Peers that compile may use 70 % of the time.
+        try:
+            measure(shape, device, start + 0.7 * args.seconds, skip, emit)
+        except Exception as problem:
+            emit({"shape": shape, "refused": f"{type(problem).__name__}: {problem}"[:500]})
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    emit({"record": "end", "seconds": round(time.monotonic() - start, 1)})
+    if file:
+        file.close()
+
+
+if __name__ == "__main__":
+    main()

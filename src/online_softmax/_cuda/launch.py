@@ -1,0 +1,108 @@
+"""Loaded kernels and their launches.  A small call is nothing but overhead, so everything that can be kept is kept."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from cuda.bindings import driver
+from cuda.core import LaunchConfig, ObjectCode, Stream
+from cuda.core import launch as _launch
+
+from .compile import Source, cubin
+from .limits import device_limits
+
+_current_stream = torch._C._cuda_getCurrentRawStream
+_current_device = torch._C._cuda_getDevice
+_CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
+
+_streams: dict[int, Stream] = {}
+_loaded: dict[tuple[int, Source, int, int, int], Loaded] = {}
+_lock = threading.Lock()
+_thread = threading.local()  # a new thread has no CUDA context until something binds one
+
+
+def _check(result: tuple[Any, ...]) -> None:
+    if result[0] != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"CUDA driver: {result[0].name}")
+
+
+class Loaded:
+    """A kernel on one device, with the block, cluster and shared memory it is launched with."""
+
+    __slots__ = ("_cluster", "_configs", "_device", "_kernel", "_shared", "_threads", "resident")
+
+    def __init__(self, device: int, source: Source, threads: int, cluster: int, shared: int) -> None:
+        self._device, self._threads, self._cluster, self._shared = device, threads, cluster, shared
+        self._kernel = ObjectCode.from_cubin(cubin(source, device_limits(device).arch)).get_kernel(source.entry)
+        self._configs: dict[int, LaunchConfig] = {}
+        attribute = driver.CUfunction_attribute
+        handle = self._kernel.handle
+        if shared > 48 * 1024:
+            name = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _check(driver.cuKernelSetAttribute(name, shared, handle, device))
+        if cluster > 8:
+            name = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _check(driver.cuKernelSetAttribute(name, 1, handle, device))
+        self.resident = self._resident()
+        """Clusters (or blocks) that the device runs at once; 0 if it cannot run one."""
+
+    def _resident(self) -> int:
+        occupancy = self._kernel.occupancy
+        if self._cluster > 1:
+            return int(occupancy.max_active_clusters(self._config(1), stream=_stream(_current_stream(self._device))))
+        blocks = occupancy.max_active_blocks_per_multiprocessor(self._threads, self._shared)
+        return int(blocks) * device_limits(self._device).processors
+
+    def _config(self, grid: int) -> LaunchConfig:
+        if self._cluster > 1:
+            return LaunchConfig(grid=grid, cluster=self._cluster, block=self._threads, shmem_size=self._shared)
+        return LaunchConfig(grid=grid, block=self._threads, shmem_size=self._shared)
+
+    def __call__(self, grid: int, *arguments: Any) -> None:
+        """Launch `grid` clusters (or blocks) on the current stream.  Integers travel as 64 bits, floats as double."""
+        config = self._configs.get(grid)
+        if config is None:
+            if len(self._configs) >= _CONFIGS_KEPT:
+                self._configs.clear()
+            config = self._configs[grid] = self._config(grid)
+        device = self._device
+        stream = _stream(_current_stream(device))
+        if not getattr(_thread, "bound", False):
+            _bind()
+        if _current_device() == device:
+            _launch(stream, config, self._kernel, *arguments)
+        else:
+            with torch.cuda.device(device):
+                _launch(stream, config, self._kernel, *arguments)
+
+
+def _bind() -> None:
+    torch.cuda.set_device(_current_device())
+    _thread.bound = True
+
+
+def _stream(handle: int) -> Stream:
+    stream = _streams.get(handle)
+    if stream is None:
+        stream = _streams[handle] = Stream.from_handle(handle)
+    return stream
+
+
+def load(device: int, source: Source, threads: int, cluster: int = 1, shared: int = 0) -> Loaded:
+    """The kernel, compiled and loaded on first use."""
+    key = (device, source, threads, cluster, shared)
+    kernel = _loaded.get(key)
+    if kernel is None:
+        _bind()
+        with _lock, torch.cuda.device(device):
+            kernel = _loaded.get(key)
+            if kernel is None:
+                kernel = _loaded[key] = Loaded(device, source, threads, cluster, shared)
+    return kernel
+
+
+def loaded_count() -> int:
+    """Kernels loaded in this process: tests count them."""
+    return len(_loaded)

@@ -1,0 +1,43 @@
+"""What a device can do, as far as kernels are shaped by it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+
+class Limits(NamedTuple):
+    arch: str  # what NVRTC compiles for
+    largest_cluster: int  # blocks that may share a row; 1 where there are no clusters
+    shared_bytes: int  # shared memory a block may ask for
+    processors: int
+
+
+# Compute capability -> (largest cluster, KiB of shared memory a block).  Sixteen blocks a cluster is beyond the eight
+# that every device with clusters grants: `Loaded` asks the device and geometries fall back to eight.
+_FAMILIES = {
+    (8, 0): (1, 163),
+    (8, 6): (1, 99),
+    (8, 7): (1, 163),
+    (8, 9): (1, 99),
+    (9, 0): (16, 227),
+    (10, 0): (16, 227),
+    (10, 3): (16, 227),
+    (11, 0): (16, 227),
+    (12, 0): (8, 99),
+    (12, 1): (8, 99),
+}
+
+
+def limits_of(capability: tuple[int, int], processors: int = 1) -> Limits:
+    """The limits of a compute capability; of one not known here, what every later device has had."""
+    cluster, kilobytes = _FAMILIES.get(capability, (8, 99) if capability >= (9, 0) else (1, 99))
+    return Limits(f"sm_{capability[0]}{capability[1]}", cluster, kilobytes * 1024, processors)
+
+
+@cache
+def device_limits(index: int) -> Limits:
+    import torch
+
+    properties = torch.cuda.get_device_properties(index)
+    return limits_of((properties.major, properties.minor), properties.multi_processor_count)

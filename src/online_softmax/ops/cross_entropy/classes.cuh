@@ -1,0 +1,85 @@
+// What a class contributes: its logit after scale and softcap, its weight, and the target's mass on it.
+#pragma once
+#include "../../_cuda/functions.cuh"
+#include "../../_cuda/geometry.cuh"
+
+namespace online_softmax {
+
+// Options, compiled in so that one that is off costs nothing.
+constexpr bool kProbabilities = PROBABILITIES;  // targets are (rows, classes) probabilities, not class indices
+constexpr bool kWeighted = WEIGHTED, kSmoothing = SMOOTHING, kScaled = SCALED, kSoftcap = SOFTCAP;
+constexpr bool kSpread = kSmoothing || kProbabilities;  // target mass on every class, not on one
+constexpr bool kZLoss = ZLOSS, kAux = AUX, kGradient = GRADIENT;
+
+// tanh to two units in the last place of its largest value, with two special-function instructions and no branch.
+__device__ __forceinline__ float hyperbolic_tangent(float x) {
+    const float power = exp2_fast(x * (2 * kLog2E));  // +inf and 0 at the ends give exactly 1 and -1
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(power + 1));
+    const float far = __fmaf_rn(-2.0f, reciprocal, 1.0f);
+    // Near zero the difference cancels: x - x^3/3 + 2x^5/15 - 17x^7/315.
+    const float square = x * x;
+    const float series = __fmaf_rn(square, __fmaf_rn(square, -0.05396825f, 0.13333333f), -0.33333333f);
+    return fabsf(x) < 0.1f ? __fmaf_rn(x * square, series, x) : far;
+}
+__device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
+
+template <class A>
+struct Logit {
+    A scale, softcap, per_softcap;
+    // x = softcap(scale * logit); the derivative's factor 1 - (x / softcap)^2 goes to `slope`.
+    __device__ __forceinline__ A operator()(A logit, A& slope) const {
+        const A scaled = kScaled ? logit * scale : logit;
+        if constexpr (!kSoftcap) return scaled;
+        const A t = hyperbolic_tangent(scaled * per_softcap);
+        slope = 1 - t * t;
+        return softcap * t;
+    }
+};
+
+// The class weights of one block's part of the row, kept in shared memory by a block that stays for many rows: read from
+// global memory they would be more traffic than a row of 16-bit logits.  Weight of column c lies in plane c mod
+// kElements: a thread's neighbouring columns fall in different planes and a warp's threads on neighbouring banks,
+// wherever the row starts.
+template <class A>
+struct WeightSlice {
+    static constexpr int kPlane = kSlots * kGroup + kCluster + 2;  // rows that start off a word shift the parts a little
+    const A* planes;
+    int first;  // column at the start of every plane
+
+    __device__ __forceinline__ WeightSlice(A* memory, const A* weight, int classes, int rank) : planes(memory) {
+        const int words = (classes + kElements - 1) / kElements;
+        first = (rank * ((words + kCluster - 1) / kCluster) - 1) * kElements;
+        for (int at = threadIdx.x; at < kPlane * kElements; at += kThreads) {
+            const int column = first + at;
+            if (column >= 0 && column < classes) memory[at % kElements * kPlane + at / kElements] = weight[column];
+        }
+        __syncthreads();
+    }
+    __device__ __forceinline__ A operator()(int column) const {
+        const uint32 at = column - first;
+        return planes[at % kElements * kPlane + at / kElements];
+    }
+};
+
+// The mass w_c q'_c on a column, except for the smoothing's constant factor eps / C of index targets.
+template <class A, class WeightOf, class Target>
+struct ClassMass {
+    const WeightOf& weight_of;
+    const Target* target;  // of this row
+    A kept_mass, spread;   // 1 - eps, eps / C
+
+    __device__ __forceinline__ A operator()(int column) const {
+        if constexpr (kProbabilities) return weight_of(column) * (kept_mass * A(widen(target[column])) + spread);
+        else return weight_of(column);
+    }
+};
+
+template <class A>
+struct WeightInMemory {
+    const A* weight;
+    __device__ __forceinline__ WeightInMemory(A*, const A* weights, int, int) : weight(weights) {}
+    __device__ __forceinline__ A operator()(int column) const { return kWeighted ? weight[column] : A(1); }
+};
+
+}  // namespace online_softmax

@@ -1,0 +1,160 @@
+"""The arguments of linear + cross-entropy, checked: nothing is computed or written before every one has passed."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._arrays import (
+    Array,
+    as_array,
+    describe,
+    dtype_name,
+    floating_array,
+    is_floating,
+    is_integer,
+    is_tensor,
+    namespace,
+)
+from ..cross_entropy.arguments import beside, class_weight, divisor_given
+from ..cross_entropy.options import Options
+
+
+class Prepared(NamedTuple):
+    """Checked arguments with rows of input as (M, H), and the shape of the batch."""
+
+    input: Array
+    linear_weight: Array
+    linear_bias: Array | None
+    target: Array
+    weight: Array | None
+    num_items: Any
+    options: Options
+    chunk_rows: int | None
+    memory: str
+    shape: tuple[int, ...]
+    dtype: Any
+    """What products are made in; differs from the arguments' own under autocast."""
+
+
+def prepare(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    linear_bias: Any,
+    weight: Any,
+    num_items: Any,
+    options: Options,
+    chunk_rows: int | None,
+    memory: str,
+) -> Prepared:
+    """Everything in the form that the computation takes."""
+    input = _matrix_array("input", input)
+    linear_weight = beside("linear_weight", _matrix_array("linear_weight", linear_weight), input)
+    if input.ndim == 0:
+        raise ValueError(f"input has {describe(input)}; wanted (H,) or (…, H)")
+    if linear_weight.ndim != 2 or linear_weight.shape[1] != input.shape[-1] or linear_weight.shape[0] == 0:
+        hint = "" if linear_weight.ndim == 2 and linear_weight.shape[0] else _GATHER
+        raise ValueError(
+            f"linear_weight has {describe(linear_weight)}; wanted (V, H) with H = {input.shape[-1]}, "
+            f"as input has shape {tuple(input.shape)}{hint}"
+        )
+    classes, batch = linear_weight.shape[0], tuple(input.shape[:-1])
+    if linear_bias is not None:
+        linear_bias = beside("linear_bias", _matrix_array("linear_bias", linear_bias), input)
+        if tuple(linear_bias.shape) != (classes,):
+            raise ValueError(f"linear_bias has {describe(linear_bias)}; wanted shape ({classes},), one number a class")
+    dtype = _product_dtype(input, linear_weight, linear_bias)
+    xp = namespace(input)
+    return Prepared(
+        xp.reshape(input, (-1, input.shape[-1])) if input.ndim != 2 else input,
+        linear_weight,
+        linear_bias,
+        _target(target, input, batch, classes, options),
+        class_weight(weight, input, classes),
+        divisor_given(num_items, input, options),
+        options,
+        _chunk_rows(chunk_rows, memory),
+        memory,
+        batch,
+        dtype,
+    )
+
+
+_GATHER = "; a weight that is sharded over processes (FSDP, ZeRO-3) has to be gathered first"
+
+
+def _matrix_array(name: str, x: Any) -> Array:
+    sharded = sys.modules.get("torch.distributed.tensor")
+    if sharded is not None and isinstance(x, sharded.DTensor):
+        raise TypeError(
+            f"{name} is a DTensor of {describe(x)}; gather first: pass {name}.full_tensor() or a local part"
+        )
+    array = floating_array(x, name)
+    if not is_tensor(array) and not isinstance(array, np.ndarray):
+        raise TypeError(f"{name} is a {type(x).__name__}; wanted a NumPy array or a torch tensor")
+    return array
+
+
+def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None) -> Any:
+    """The one dtype of all three; under torch's autocast the dtype that it multiplies in."""
+    if is_tensor(input):
+        torch = sys.modules["torch"]
+        kind = input.device.type
+        if torch.is_autocast_enabled(kind) and input.dtype != torch.float64 and linear_weight.dtype != torch.float64:
+            return torch.get_autocast_dtype(kind)
+    for name, array in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
+        if array is not None and array.dtype != input.dtype:
+            raise TypeError(
+                f"{name} has dtype {dtype_name(array.dtype)}, input {dtype_name(input.dtype)}: wanted one dtype for "
+                "both (outside torch.autocast)"
+            )
+    # NumPy multiplies narrow floats one by one, in a loop: its products are made in fp32.
+    narrow = isinstance(input, np.ndarray) and dtype_name(input.dtype) in ("float16", "bfloat16")
+    return np.dtype(np.float32) if narrow else input.dtype
+
+
+def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, options: Options) -> Array:
+    target = beside("target", as_array(target, "target"), input)
+    probabilities = is_floating(target.dtype)
+    if not probabilities and not is_integer(target.dtype):
+        raise TypeError(f"target has {describe(target)}; wanted class indices (integers) or probabilities (floating)")
+    wanted = (*batch, classes) if probabilities else batch
+    if tuple(target.shape) != wanted:
+        what = "probabilities" if probabilities else "class indices"
+        raise ValueError(
+            f"target has {describe(target)}; {what} for input of {tuple(input.shape)} and {classes} classes have "
+            f"shape {wanted}"
+        )
+    if not probabilities:
+        xp = namespace(target)
+        if dtype_name(target.dtype) not in ("int32", "int64"):
+            target = xp.astype(target, xp.int64)
+        return xp.reshape(target, (-1,))
+    if options.ignore_index >= 0:
+        raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
+    if is_tensor(target) and target.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise ValueError(
+            "target requires grad: linear_cross_entropy has no gradient for probabilities; detach them, or use "
+            "cross_entropy on logits"
+        )
+    return namespace(target).reshape(target, (-1, classes))
+
+
+def _chunk_rows(chunk_rows: Any, memory: str) -> int | None:
+    if memory not in ("fast", "least"):
+        raise ValueError(f"memory is {memory!r}; wanted 'fast' or 'least'")
+    if chunk_rows is None:
+        return None
+    if memory == "least":
+        raise ValueError(f"chunk_rows is {chunk_rows!r}; memory='least' takes chunks of classes, not of rows")
+    try:
+        number = operator.index(chunk_rows)
+    except TypeError:
+        raise TypeError(f"chunk_rows is {chunk_rows!r}; wanted an int or None") from None
+    if number < 1:
+        raise ValueError(f"chunk_rows is {number}; wanted at least 1")
+    return number

@@ -1,0 +1,52 @@
+"""The loss and its gradients outside autograd: which walk is taken, and which rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._arrays import Array
+from ..cross_entropy.options import Forward
+from . import rows, vocabulary
+from .kept import spread, without_ignored_rows
+from .problem import LinearCrossEntropyGrads, Problem, Wanted
+
+
+def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> Forward:
+    """The loss and per-row results; with `early`, `gradient` holds the gradients for an incoming gradient of 1.
+
+    `wanted` says which gradients are made now, or later by `backward`: the chunks depend on it.
+    """
+    count = problem.input.shape[0]
+    kept, index = without_ignored_rows(problem, aux)
+    walk: Any = vocabulary if problem.memory == "least" else rows
+    result: Forward = walk.forward(kept, aux, wanted, early)
+    if index is None:
+        return result
+    loss = spread(result.loss, index, count) if problem.options.reduction == "none" else result.loss
+    gradient = result.gradient and result.gradient._replace(input=spread(result.gradient.input, index, count))
+    return result._replace(
+        loss=loss,
+        lse=spread(result.lse, index, count),
+        lse_low=spread(result.lse_low, index, count),
+        gradient=gradient,
+    )
+
+
+def backward(
+    problem: Problem,
+    aux: bool,
+    lse: Array,
+    lse_low: Array,
+    divisors: Array,
+    grad_loss: Array,
+    grad_lse: Array | None,
+    wanted: Wanted,
+) -> LinearCrossEntropyGrads:
+    """The gradients for any incoming gradients of the loss and of lse; `aux` as it was in forward."""
+    kept, index = without_ignored_rows(problem, aux)
+    if index is not None:
+        lse, lse_low = lse[index], lse_low[index]
+        grad_loss = grad_loss if grad_loss.ndim == 0 else grad_loss[index]
+    walk: Any = vocabulary if problem.memory == "least" else rows
+    gradients: LinearCrossEntropyGrads = walk.backward(kept, lse, lse_low, divisors, grad_loss, grad_lse, wanted)
+    return gradients._replace(input=spread(gradients.input, index, problem.input.shape[0]))

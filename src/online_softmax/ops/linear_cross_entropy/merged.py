@@ -1,0 +1,86 @@
+"""One row's results over chunks of the vocabulary, merged into those of the whole row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..._arrays import Array, device
+from ..cross_entropy.options import Forward, Options
+from .shard import Shard, Targets
+
+
+class Part(NamedTuple):
+    """What the first sweep found in one chunk of classes."""
+
+    shard: Shard
+    start: int
+    best: Any
+    """(M,) the largest logit, only with aux."""
+    result: Forward
+
+
+def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, aux: bool) -> Forward:
+    """Loss and per-row results of the whole vocabulary."""
+    options = targets.options
+    lses = xp.stack([part.result.lse for part in parts])
+    lows = xp.stack([part.result.lse_low for part in parts])
+    lse, lse_low = _merged_lse(xp, lses, lows)
+    ce = xp.zeros_like(lse) if targets.own is None else targets.own.loss(lse, lse_low)
+    for shard, _, _, result in parts:
+        # −log p of these classes is −log p among them, and how much the whole outweighs them.
+        further = shard.mass * ((lse - result.lse) + (lse_low - result.lse_low))
+        term = xp.where(result.lse == -xp.inf, xp.inf, shard.share * result.loss + further)
+        ce = ce + xp.where(shard.mass == 0, 0.0, term)
+    ce = xp.where(targets.ignored, 0.0, xp.where(xp.isfinite(lse) & ~targets.bad, ce, xp.nan))
+    z = options.z_loss * lse * lse if options.z_loss else xp.zeros_like(lse)
+    z = xp.where(targets.ignored, 0.0, z)
+    loss = _reduced(xp, ce, z, divisors, options)
+    if not aux:
+        return Forward(loss, lse, lse_low, divisors, None, None, None, None)
+    return Forward(loss, lse, lse_low, divisors, z, _predicted(xp, parts, options), _entropy(xp, parts, lse), None)
+
+
+def _merged_lse(xp: Any, lses: Array, lows: Array) -> tuple[Array, Array]:
+    """log Σ exp over the first axis and what rounding takes from it."""
+    m = xp.max(lses, axis=0)
+    steady = xp.where(xp.isfinite(m), m, 0.0)
+    first = xp.argmax(lses, axis=0)
+    order = xp.arange(lses.shape[0], device=device(lses))
+    is_first = order[:, None] == first[None, :]
+    # The largest part counts as 1 and what rounding took from it, so that log1p keeps sums that hardly exceed it.
+    terms = xp.where(is_first, xp.expm1(lows), xp.exp((lses - steady) + lows))
+    log_s = xp.log1p(xp.sum(terms, axis=0))
+    finite = xp.isfinite(m)
+    lse = xp.where(finite, m + log_s, m)
+    return lse, xp.where(finite, (m - lse) + log_s, 0.0)
+
+
+def _reduced(xp: Any, ce: Array, z: Array, divisors: Array, options: Options) -> Array:
+    if options.reduction == "none":
+        return ce + z
+    loss = xp.sum(ce) / xp.where(divisors[0] == 0, xp.nan, divisors[0])
+    return loss + xp.sum(z) / divisors[1] if options.z_loss else loss
+
+
+def _predicted(xp: Any, parts: Sequence[Part], options: Options) -> Array:
+    """The first class with the largest logit; the first NaN where there is one."""
+    _, _, first, result = parts[0]
+    best: Any = first * options.scale
+    index: Any = result.predicted
+    for _, start, logit, result in parts[1:]:
+        value = logit * options.scale
+        predicted: Any = result.predicted
+        better = (value > best) | (xp.isnan(value) & ~xp.isnan(best))
+        best, index = xp.where(better, value, best), xp.where(better, start + predicted, index)
+    return index
+
+
+def _entropy(xp: Any, parts: Sequence[Part], lse: Array) -> Array:
+    """Each chunk's entropy, and of choosing the chunk."""
+    total = xp.zeros_like(lse)
+    for *_, result in parts:
+        gap = lse - result.lse
+        share = xp.exp(-gap)
+        total = total + xp.where(share == 0, 0.0, share * (result.entropy + gap))
+    return xp.where(xp.isfinite(lse), total, xp.nan)

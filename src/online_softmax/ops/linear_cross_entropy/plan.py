@@ -1,0 +1,41 @@
+"""How much is taken at a time.  Chosen from shapes and device alone, so that a call gives the same bits every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+# Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
+# gradient.
+GPU_ROWS = 4096
+# Bytes of logits at a time on a CPU: enough rows for its matrix products, and few beside the batch's logits.
+CPU_BYTES = 2**26
+CPU_ROWS = 64
+# Bytes of logits at a time with memory="least", and how few classes are still worth a product.
+LEAST_BYTES = {"cuda": 2**28, "cpu": 2**24}
+LEAST_CLASSES = 512
+
+
+def rows_at_once(rows: int, hidden: int, classes: int, itemsize: int, device: str, sums: bool) -> int:
+    """Rows of logits held at a time; `sums` says that the weight's gradient has to be summed over chunks.
+
+    Such a sum is kept in fp32, in 4 · hidden bytes a class.  Where the whole batch's logits take no more than a chunk
+    and that sum would, they are one chunk: nothing is summed, and each product runs once.
+    """
+    fit = GPU_ROWS if device != "cpu" else max(CPU_ROWS, CPU_BYTES // max(classes * itemsize, 1))
+    without_a_sum = fit + (4 * hidden) // itemsize if sums and itemsize < 4 else fit
+    return rows if rows <= without_a_sum else fit
+
+
+def classes_at_once(rows: int, itemsize: int, device: str) -> int:
+    """Columns of logits held at a time with memory="least"."""
+    budget = LEAST_BYTES["cpu" if device == "cpu" else "cuda"]
+    return max(LEAST_CLASSES, budget // max(rows * itemsize, 1))
+
+
+def even(length: int, at_once: int, multiple: int = 1) -> Iterator[slice]:
+    """Slices of nearly one length, at most `at_once` up to rounding to `multiple`; one empty slice for no length."""
+    count = max(1, -(-length // max(at_once, 1)))
+    step = -(-length // count)
+    step = max(1, -(-step // multiple) * multiple)
+    for start in range(0, max(length, 1), step):
+        yield slice(start, min(start + step, length))

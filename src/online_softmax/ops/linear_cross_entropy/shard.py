@@ -1,0 +1,129 @@
+"""What one chunk of the vocabulary has to know of targets, class weights and smoothing.
+
+A chunk's own cross-entropy is asked for with options that make its terms those of the whole: of
+
+    q'_c = (1 − ε) q_c + ε / V        over V classes
+
+cross-entropy over n classes computes share · ((1 − ε') q_c + ε' / n) with
+
+    share = (1 − ε) + ε · n / V,        ε' = (ε · n / V) / share.
+
+A class index is not shown to it: only one chunk has that class, and its term is a vector's work (`OwnClass`).  Without
+smoothing all rows look ignored; with smoothing, like probabilities that are all 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..._arrays import Array, compute_dtype, device, is_integer, namespace
+from ..cross_entropy.options import Options
+from ..cross_entropy.terms import capped, capped_slope, row_kinds
+from .problem import Problem
+
+_IGNORED = -1
+
+
+class Shard(NamedTuple):
+    """Arguments of cross-entropy for the logits of some classes."""
+
+    target: Array
+    weight: Array | None
+    options: Options
+    share: float
+    mass: Array
+    """0-d or (M,) Σ w_c q'_c of what the target shows."""
+
+
+class Targets:
+    """The targets of all rows, to be cut into shards."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.options = problem, problem.options
+        self.xp = xp = namespace(problem.input)
+        self.compute = compute_dtype(xp, problem.input.dtype)
+        self.classes = problem.linear_weight.shape[0]
+        self.where = device(problem.target)
+        rows = problem.target.shape[:1]
+        self.own: OwnClass | None = None
+        if is_integer(problem.target.dtype):
+            kinds = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
+            self.ignored, self.bad, index = kinds
+            self.own = OwnClass(self, index)
+            self.hidden = xp.full(rows, _IGNORED, dtype=xp.int64, device=self.where)
+        else:
+            self.ignored = self.bad = xp.zeros(rows, dtype=xp.bool, device=self.where)
+        mass = self._mass(slice(0, self.classes))
+        mass = mass if self.own is None else mass + self.own.mass
+        self.mass = xp.where(self.ignored, 0.0, mass)
+
+    def shard(self, classes: slice) -> Shard:
+        """The part of `classes`."""
+        width, smoothing = classes.stop - classes.start, self.options.label_smoothing
+        if self.own is None:
+            target = self.problem.target[:, classes]
+        elif smoothing:
+            zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
+            target = self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
+        else:
+            target = self.hidden
+        weight = self.problem.weight
+        part = smoothing * (width / self.classes)
+        share = (1.0 - smoothing) + part
+        options = Options(_IGNORED, "none", part / share, self.options.scale, self.options.softcap, 0.0)
+        # Where no mass is shown, weights would be read for nothing.
+        shown = None if weight is None or (self.own is not None and not smoothing) else weight[classes]
+        return Shard(target, shown, options, share, self._mass(classes))
+
+    def _mass(self, classes: slice) -> Array:
+        xp, smoothing = self.xp, self.options.label_smoothing
+        weight = None if self.problem.weight is None else self.problem.weight[classes]
+        width = xp.full((), float(classes.stop - classes.start), dtype=self.compute, device=self.where)
+        mass = (smoothing / self.classes) * (width if weight is None else xp.sum(weight))
+        if self.own is not None:
+            return mass
+        q = xp.astype(self.problem.target[:, classes], self.compute)
+        return mass + (1.0 - smoothing) * xp.sum(q if weight is None else q * weight, axis=1)
+
+
+class OwnClass:
+    """The one class of each row that its index names."""
+
+    def __init__(self, targets: Targets, index: Array) -> None:
+        xp, weight = targets.xp, targets.problem.weight
+        self.targets, self.index = targets, index
+        self.rows = xp.arange(index.shape[0], device=targets.where)
+        ones = xp.ones(index.shape, dtype=targets.compute, device=targets.where)
+        self.weight = ones if weight is None else xp.take(weight, index)
+        self.mass = (1.0 - targets.options.label_smoothing) * self.weight
+        self.logit = xp.zeros_like(ones)
+
+    def find(self, logits: Array, classes: slice) -> None:
+        """Take note of the logits of rows whose class is among these."""
+        inside, local = self._place(classes)
+        xp = self.targets.xp
+        self.logit = xp.where(inside, xp.astype(logits[self.rows, local], self.targets.compute), self.logit)
+
+    def loss(self, lse: Array, lse_low: Array) -> Array:
+        """This class's term, once every logit is found."""
+        xp = self.targets.xp
+        x = capped(xp, self.logit, self.targets.options)
+        return xp.where(self.mass == 0, 0.0, self.mass * ((lse - x) + lse_low))
+
+    def write(self, gradient: Array, classes: slice, lse: Array, lse_low: Array, pull: Array, share: Array) -> None:
+        """This class's gradient, rounded once, from the logits noted by `find`."""
+        xp, options = self.targets.xp, self.targets.options
+        inside, local = self._place(classes)
+        x = capped(xp, self.logit, options)
+        q = (1.0 - options.label_smoothing) + options.label_smoothing / self.targets.classes
+        p = xp.exp((x - lse) - lse_low)
+        own = (p * pull - share * self.weight * q) * capped_slope(xp, x, options)
+        own = xp.where(self.targets.bad | ~xp.isfinite(lse), xp.nan, own)
+        there = gradient[self.rows, local]
+        own = xp.where(inside & ~self.targets.ignored, xp.astype(own, gradient.dtype), there)
+        gradient[self.rows, local] = own
+
+    def _place(self, classes: slice) -> tuple[Array, Array]:
+        inside = (self.index >= classes.start) & (self.index < classes.stop)
+        local: Any = self.targets.xp.where(inside, self.index - classes.start, 0)
+        return inside, local

@@ -1,0 +1,141 @@
+"""Linear + cross-entropy of tensors: when the gradients are made, and how autograd gets them.
+
+For "mean" and "sum" in bf16, fp32 and fp64, with memory="fast", forward makes the gradients that are asked for, three
+products in all.  The first backward hands them out, scaled in place.  A later one, a gradient into lse, "none", fp16
+and memory="least" make them in backward, from logits computed again: one product more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._dispatch import implementation
+from .._torch import is_plain, records, refuse_transforms
+from ..cross_entropy.options import Forward, Options
+from . import compute, products, torch_operator
+from .api import check
+from .arguments import Prepared
+from .problem import LinearCrossEntropyGrads, Problem, Wanted
+
+
+def linear_cross_entropy(ready: Prepared, aux: bool, impl: str) -> Forward:
+    """The loss of checked arguments, recorded by autograd where it should be."""
+    refuse_transforms()
+    items = ready.num_items if isinstance(ready.num_items, Tensor) else None
+    given = ready.input, ready.linear_weight, ready.linear_bias
+    if not is_plain(*given, ready.target, ready.weight, items):
+        return torch_operator.call(ready, aux, impl)
+    check(ready)
+    if not records(*given):
+        return without_autograd(ready, aux, None, False, impl)
+    outputs = _LinearCrossEntropy.apply(*given, ready, aux, impl)
+    if not aux:
+        return Forward(outputs, *(None,) * 7)
+    loss, lse, z_loss, predicted, entropy = outputs
+    return Forward(loss, lse, None, None, z_loss, predicted, entropy, None)
+
+
+def with_grads(ready: Prepared, aux: bool, wanted: Wanted, impl: str) -> Forward:
+    """Loss and gradients in one call, nothing recorded."""
+    refuse_transforms()
+    if torch.compiler.is_compiling():
+        raise NotImplementedError("linear_cross_entropy_with_grads is not for torch.compile: use linear_cross_entropy")
+    check(ready)
+    return without_autograd(ready, aux, wanted, True, impl)
+
+
+def without_autograd(ready: Prepared, aux: bool, wanted: Wanted | None, early: bool, impl: str) -> Forward:
+    """The computation itself, forwards."""
+    with torch.no_grad(), torch.autocast(ready.input.device.type, enabled=False):
+        return compute.forward(problem(ready, impl), aux, wanted, early)
+
+
+def problem(ready: Prepared, impl: str) -> Problem:
+    """Tensors outside autograd, in the dtype that products are made in."""
+    given = ready.input, ready.linear_weight, ready.linear_bias
+    x, w, b = (None if tensor is None else tensor.detach().to(ready.dtype) for tensor in given)
+    dtypes = [None if tensor is None else tensor.dtype for tensor in given]
+    module = implementation("cross_entropy", x, impl)
+    constants = ready.target, ready.weight, ready.num_items, ready.options
+    x, w = products.ready(x), products.ready(w)
+    return Problem(x, w, b, *constants, module, ready.chunk_rows, ready.memory, dtypes, True)
+
+
+def made_in_forward(dtype: torch.dtype, options: Options, memory: str) -> bool:
+    """Whether the gradients come with the loss."""
+    return options.reduction != "none" and dtype != torch.float16 and memory == "fast"
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Eager autograd; gives the loss, and with aux (loss, lse, z_loss, predicted, entropy)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        linear_weight: Tensor,
+        linear_bias: Tensor | None,
+        ready: Prepared,
+        aux: bool,
+        impl: str,
+    ) -> Any:
+        wanted = Wanted(*ctx.needs_input_grad[:3])
+        early = made_in_forward(ready.dtype, ready.options, ready.memory)
+        result = without_autograd(ready, aux, wanted, early, impl)
+        ctx.gradients = result.gradient
+        rows = result.lse, result.lse_low, result.divisors
+        ctx.save_for_backward(input, linear_weight, linear_bias, ready.target, ready.weight, *rows)
+        ctx.how = ready._replace(input=None, linear_weight=None, linear_bias=None, target=None, weight=None), aux, impl
+        ctx.set_materialize_grads(False)
+        if not aux:
+            return result.loss
+        ctx.mark_non_differentiable(result.z_loss, result.predicted, result.entropy)
+        return result.loss, result.lse, result.z_loss, result.predicted, result.entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
+        if grad_loss is None and grad_lse is None:
+            return (None,) * 6
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "linear_cross_entropy has no second derivative (create_graph=True): "
+                "use online_softmax.cross_entropy on torch.nn.functional.linear's logits"
+            )
+        ready, aux, impl = ctx.how
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is not None and grad_lse is None:
+            rescale = implementation("cross_entropy", grad_loss, impl).rescale
+            return *scaled(gradients, lambda gradient: rescale(gradient, grad_loss)), None, None, None
+        del gradients
+        input, linear_weight, linear_bias, target, weight, *rows = ctx.saved_tensors
+        ready = ready._replace(
+            input=input, linear_weight=linear_weight, linear_bias=linear_bias, target=target, weight=weight
+        )
+        wanted = Wanted(*ctx.needs_input_grad[:3])
+        return *late(ready, aux, rows, grad_loss, grad_lse, wanted, impl), None, None, None
+
+
+def scaled(gradients: LinearCrossEntropyGrads, scale: Callable[[Tensor], Tensor]) -> LinearCrossEntropyGrads:
+    """Each of the gradients that are there, scaled."""
+    return LinearCrossEntropyGrads(*(None if gradient is None else scale(gradient) for gradient in gradients))
+
+
+def late(
+    ready: Prepared,
+    aux: bool,
+    rows: list[Tensor],
+    grad_loss: Tensor | None,
+    grad_lse: Tensor | None,
+    wanted: Wanted,
+    impl: str,
+) -> LinearCrossEntropyGrads:
+    """Gradients from logits computed again; `rows` are lse, lse_low and divisors of forward."""
+    lse, lse_low, divisors = rows
+    if grad_loss is None:
+        grad_loss = lse.new_zeros(lse.shape if ready.options.reduction == "none" else ())
+    with torch.no_grad(), torch.autocast(ready.input.device.type, enabled=False):
+        return compute.backward(problem(ready, impl), aux, lse, lse_low, divisors, grad_loss, grad_lse, wanted)

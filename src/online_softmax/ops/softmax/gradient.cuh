@@ -1,0 +1,20 @@
+// The gradients of softmax and log_softmax, element by element, around one sum over the row.
+#pragma once
+#include "../../_cuda/functions.cuh"
+
+namespace online_softmax {
+
+enum Gradient { kOfSoftmax, kOfLogSoftmax };
+constexpr Gradient kGradient = Gradient(OPERATION);
+
+template <class A>
+__device__ __forceinline__ A summand(A gradient, A y) {
+    return kGradient == kOfSoftmax ? gradient * y : gradient;
+}
+
+template <class A>
+__device__ __forceinline__ A input_gradient(A gradient, A y, A sum) {
+    return kGradient == kOfSoftmax ? y * (gradient - sum) : gradient - Exp()(y) * sum;
+}
+
+}  // namespace online_softmax

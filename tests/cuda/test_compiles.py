@@ -1,0 +1,120 @@
+"""Every kernel of the default geometries compiles, and keeps its numbers in registers.  Needs NVRTC, not a GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+from concurrent.futures import ProcessPoolExecutor
+from io import StringIO
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cuda.core")
+
+from online_softmax._cuda import compile as compiler  # noqa: E402
+from online_softmax._cuda import geometry  # noqa: E402
+from online_softmax._cuda.compile import Source  # noqa: E402
+from online_softmax._cuda.limits import Limits, limits_of  # noqa: E402
+from online_softmax.ops.cross_entropy.switches import Switches  # noqa: E402
+from online_softmax.ops.cross_entropy.switches import plan as plan_loss  # noqa: E402
+from online_softmax.ops.softmax import plans  # noqa: E402
+
+BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
+OFF = Switches(torch.int64, False, False, False, False, False, False, True)
+ON = Switches(torch.int64, True, True, True, True, True, True, True)
+# A handful of registers spilled, where 64 values share 80 registers, cost nothing that can be measured.
+SPILL_ALLOWED = 16
+SMALLEST, LARGEST = 3, 262144
+
+
+def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometry.Geometry, int]:
+    """Each shape of the table, with a row length (in words) that leads to it."""
+    choose = {
+        "forward": lambda words: geometry.forward(words, dtype.itemsize, limits),
+        "backward": lambda words: geometry.backward(words, dtype.itemsize, limits),
+        "loss": lambda words: geometry.cross_entropy(words, dtype.itemsize, limits, 0),
+    }[kind]
+    found: dict[geometry.Geometry, int] = {}
+    words = 1
+    while (shape := choose(words)) is not None:
+        found.setdefault(shape, words)
+        words = shape.words + 1
+    return found
+
+
+def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
+    found: set[Source] = set()
+    for dtype in (BF16, F32):
+        size = dtype.itemsize
+        for kind in ("forward", "backward", "loss"):
+            words = list(geometries_of(kind, dtype, limits).values())
+            for count in words if whole_table else (words[0], words[-1]):
+                if kind == "forward":
+                    for operation in range(3) if not whole_table else range(2):
+                        found.update(plans.forward(operation, count, size, limits).sources(operation, dtype, dtype))
+                elif kind == "backward":
+                    found.update(plans.backward(count, size, limits).sources(0, dtype, dtype))
+                else:
+                    found.update(plan_loss(count, dtype, OFF, limits).sources(dtype, OFF))
+    for switches in (OFF, ON):
+        for length in (SMALLEST, LARGEST):
+            words = geometry.words_of(length, 2, False)
+            found.update(plan_loss(words, BF16, switches, limits).sources(BF16, switches))
+    beyond = geometry.words_of(4 * LARGEST, 2, False)
+    for count, size in ((beyond, 2), (2 * beyond, 4)):  # in shared memory, and split
+        dtype = BF16 if size == 2 else F32
+        found.update(plans.forward(0, count, size, limits).sources(0, dtype, dtype))
+        found.update(plans.backward(count, size, limits).sources(0, dtype, dtype))
+    found.update(plans.logsumexp_backward(beyond, 2).sources(2, BF16, BF16))
+    found.update(
+        plans.columns(operation, backward, BF16, BF16, 32) for operation in range(2) for backward in (False, True)
+    )
+    return set({(source.file, source.macros): source for source in found}.values())
+
+
+def _spills(job: tuple[Source, str]) -> tuple[str, int]:
+    """The most bytes any kernel of the file spills."""
+    log = StringIO()
+    try:
+        compiler.build(*job, logs=log)
+    except Exception as error:
+        return str(error)[:2000], -1
+    return str(job), max(int(count) for count in re.findall(r"(\d+) bytes spill stores", log.getvalue()))
+
+
+def check(sources: set[Source], arch: str) -> None:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(_spills, [(source, arch) for source in sources], chunksize=2))
+    assert results
+    assert not [name for name, spilled in results if spilled < 0]
+    assert not [(spilled, name) for name, spilled in results if spilled > SPILL_ALLOWED]
+
+
+def test_the_whole_table_of_hopper():
+    check(sources_of(limits_of((9, 0)), whole_table=True), "sm_90")
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 9), (10, 0), (12, 0)])
+def test_smallest_and_largest_of_other_families(capability):
+    limits = limits_of(capability)
+    check(sources_of(limits, whole_table=False), limits.arch)
+
+
+def test_a_thousand_lengths_share_a_few_dozen_shapes():
+    limits = limits_of((9, 0))
+    for dtype in (BF16, F32):
+        for kind in ("forward", "backward", "loss"):
+            assert len(geometries_of(kind, dtype, limits)) <= 48
+    plain = {plans.forward(0, geometry.words_of(length, 2, False), 2, limits) for length in range(1, 300000, 299)}
+    assert len(plain) <= 48
+
+
+def test_fp64_compiles():
+    limits = limits_of((9, 0))
+    words = geometry.words_of(5000, 8, False)
+    jobs = [
+        *plans.forward(0, words, 8, limits).sources(0, F64, F64),
+        *plan_loss(words, F64, ON, limits).sources(F64, ON),
+    ]
+    assert all(_spills((source, "sm_90"))[1] >= 0 for source in jobs)

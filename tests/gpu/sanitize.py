@@ -1,0 +1,56 @@
+"""Reaches every kernel once, small, uneven and unaligned: to be run under compute-sanitizer.
+
+compute-sanitizer --tool memcheck|racecheck|synccheck python tests/gpu/sanitize.py
+"""
+
+from __future__ import annotations
+
+import torch
+
+from online_softmax.ops.cross_entropy import cuda as cross_entropy
+from online_softmax.ops.cross_entropy.options import Options
+from online_softmax.ops.softmax import cuda as softmax
+
+# A group of lanes, several rows a block, a block, clusters of 2 and 16, shared memory, split.
+LENGTHS = (13, 501, 2500, 9001, 20001, 200003, 300001, 1600001)
+
+
+def rows(length: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(3, length + 3, device="cuda").to(dtype)[:, 1 : length + 1]
+
+
+def main() -> None:
+    for length in LENGTHS:
+        x = rows(length)
+        for forward, backward in (
+            (softmax.softmax, softmax.softmax_backward),
+            (softmax.log_softmax, softmax.log_softmax_backward),
+        ):
+            y = forward(x, 1, x.dtype)
+            backward(x, y, 1, x.dtype)
+        lse = softmax.logsumexp(x, 1, torch.float32)
+        softmax.logsumexp_backward(lse, x, lse, 1)
+        target = torch.tensor([0, length - 1, -100], device="cuda")
+        weight = torch.rand(length, device="cuda")
+        result = cross_entropy.forward(x, target, None, None, Options(), gradient=True)
+        cross_entropy.rescale(result.gradient, result.loss)
+        if length in (501, 9001, 1600001):
+            every = Options(label_smoothing=0.1, scale=0.5, softcap=20.0, z_loss=1e-3)
+            cross_entropy.forward(x, target, weight, None, every, aux=True, gradient=True)
+            cross_entropy.forward(x, torch.softmax(x.float(), 1), None, None, Options(), gradient=True)
+    line = rows(999, torch.float32)
+    line[1] = torch.inf
+    for axis in (0, 1):
+        y = softmax.softmax(line.t(), axis, line.dtype)
+        softmax.softmax_backward(line.t().contiguous(), y, axis, line.dtype)
+        lse = softmax.logsumexp(line.t(), axis, line.dtype)
+        softmax.logsumexp_backward(lse, line.t(), lse, axis)
+    softmax.logsumexp(torch.tensor([[0.0, -40.0]], device="cuda"), 1, torch.float32)
+    many = torch.zeros(40000, device="cuda", dtype=torch.int64)
+    cross_entropy.forward(torch.randn(40000, 4, device="cuda"), many, None, None, Options())
+    torch.cuda.synchronize()
+    print("every kernel ran")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""softmax, log_softmax, logsumexp on the GPU against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import DEVICE, DTYPES, LONG, error, lengths, poisoned, random_rows, special_rows
+
+gpu = pytest.importorskip("online_softmax.ops.softmax.cuda") if torch.cuda.is_available() else None
+
+SMALL_ERROR = {torch.float16: 0.51, torch.bfloat16: 0.51, torch.float32: 6.0, torch.float64: 6.0}
+# exp of a rounded difference d: |d| / 2 units, as in every implementation that subtracts the maximum first.
+SOFTMAX_ERROR = {**SMALL_ERROR, torch.float32: 20.0, torch.float64: 20.0}
+
+
+def check_forward(x: torch.Tensor, dtype: torch.dtype, axis: int = -1) -> None:
+    axis %= x.ndim
+    exact = x.double()
+    bound = SMALL_ERROR[dtype]
+    top = exact.abs().amax(axis, keepdim=True)
+    y = gpu.softmax(x, axis, dtype, poisoned(x.shape, dtype))
+    assert error(y, exact.softmax(axis)) <= SOFTMAX_ERROR[dtype], ("softmax", x.shape, x.dtype)
+    y = gpu.log_softmax(x, axis, dtype, poisoned(x.shape, dtype))
+    assert error(y, exact.log_softmax(axis), top) <= bound, ("log_softmax", x.shape, x.dtype)
+    y = gpu.logsumexp(x, axis, dtype)
+    assert error(y, exact.logsumexp(axis), top.squeeze(axis)) <= bound, ("logsumexp", x.shape, x.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_of_every_regime(dtype, offset):
+    for length in lengths(dtype):
+        check_forward(random_rows(5, length, dtype, offset), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:3])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_beyond_a_cluster(dtype, offset):
+    for length in LONG["shared memory to the brim, then split"]:
+        check_forward(random_rows(3, length, dtype, offset), dtype)
+
+
+@pytest.mark.parametrize("length", [5, 700, 9000, 50257, 300000, 1000003])
+def test_special_rows(length):
+    x = special_rows(length, torch.float32)
+    positive = (x == torch.inf).any(1, keepdim=True)
+    exact = x.double()
+    undefined = exact.softmax(1).masked_fill(positive, torch.nan)
+    assert error(gpu.softmax(x, 1, x.dtype), undefined) <= 20
+    logs = exact.log_softmax(1).masked_fill(positive, torch.nan)
+    assert error(gpu.log_softmax(x, 1, x.dtype), logs, 300) <= 6
+    assert error(gpu.logsumexp(x, 1, x.dtype), exact.logsumexp(1), 300) <= 6
+
+
+@pytest.mark.parametrize("axis_length", [33, 1000])
+def test_special_columns(axis_length):
+    x = special_rows(axis_length, torch.float32)
+    positive = (x == torch.inf).any(1, keepdim=True)
+    exact = x.double().softmax(1).masked_fill(positive, torch.nan)
+    assert error(gpu.softmax(x.t().contiguous(), 0, x.dtype).t(), exact) <= 20
+    assert error(gpu.logsumexp(x.t().contiguous(), 0, x.dtype), x.double().logsumexp(1), 300) <= 6
+
+
+def test_rows_far_from_zero_keep_their_digits():
+    # exp2(x * log2(e) - m * log2(e)) in one multiply-add loses three digits here.
+    x = random_rows(64, 5000, torch.float32) + 30000
+    check_forward(x, torch.float32)
+    check_forward(random_rows(4, 100, torch.float32) - 1e6, torch.float32)
+
+
+def test_a_logsumexp_near_zero_keeps_its_small_terms():
+    for length in (2, 3000, 50257):
+        for dtype in (torch.float32, torch.float64):
+            x = torch.full((3, length), -40.0 if length == 2 else -60.0, dtype=dtype, device=DEVICE)
+            x[:, 0], x[1, length - 1] = 0, -1e-5
+            x[2] = x[2] - 5 * (x[2] == 0)
+            exact = x.double().cpu()
+            top = exact.amax(1)
+            rest = torch.exp(exact - top[:, None]).sort(1).values[:, :-1].sum(1)
+            truth = (top + torch.log1p(rest)).to(DEVICE)
+            assert error(gpu.logsumexp(x, 1, dtype), truth, 1e-30 if length == 2 else 0) <= 8, length
+            assert error(gpu.logsumexp(x.t().contiguous(), 0, dtype), truth) <= 8, length
+
+
+def test_results_in_another_dtype():
+    for source in DTYPES:
+        for target in DTYPES:
+            for length in (17, 1000, 40001):
+                x = random_rows(3, length, source)
+                y = gpu.softmax(x, 1, target, poisoned(x.shape, target))
+                assert error(y, x.double().softmax(1)) <= SOFTMAX_ERROR[target], (source, target, length)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_axes(dtype):
+    for shape, axis in (
+        ((7, 33, 5), 1),
+        ((3, 130, 70), 1),
+        ((1000, 3), 0),
+        ((2, 3, 40, 64), 1),
+        ((2, 5000, 33), 1),
+        ((9, 8, 1), 1),
+    ):
+        x = random_rows(1, torch.Size(shape).numel(), dtype).reshape(shape)
+        check_forward(x, dtype, axis)
+
+
+def test_strided_views():
+    base = random_rows(1, 4 * 6 * 8 * 300, torch.float32).reshape(4, 6, 8, 300)
+    views = (
+        base[:, ::2],
+        base[:, :, :, 1:],
+        base[..., ::3],
+        base.transpose(0, 1),
+        base.transpose(0, 2),
+        base.transpose(2, 3),
+        base[:, :, :1].expand(4, 6, 8, 300),
+        base[0, 0, 0].expand(5, 300),
+        base[1:, 2:, ::3, 5:77],
+    )
+    for view in views:
+        for axis in range(view.ndim):
+            check_forward(view, torch.float32, axis)
+
+
+def test_outputs_with_strides_and_in_place():
+    x = random_rows(6, 1000, torch.float32)
+    exact = x.double().softmax(1)
+    for out in (
+        poisoned((6, 2000), x.dtype)[:, ::2],
+        poisoned((6, 1003), x.dtype)[:, 3:],
+        poisoned((1000, 6), x.dtype).t(),
+    ):
+        assert gpu.softmax(x, 1, x.dtype, out) is out
+        assert error(out, exact) <= 20
+    for length in (100, 50257, 300001, 1600001):
+        x = random_rows(3, length, torch.bfloat16)
+        exact = x.double().softmax(1)
+        assert error(gpu.softmax(x, 1, x.dtype, x), exact) <= 0.51
+    x = random_rows(40, 30, torch.float32).t()
+    exact = x.double().softmax(0)
+    assert error(gpu.softmax(x, 0, x.dtype, x), exact) <= 20
+
+
+def test_no_elements():
+    x = torch.empty(3, 0, device=DEVICE)
+    assert gpu.softmax(x, 1, x.dtype).shape == (3, 0)
+    assert gpu.logsumexp(x, 1, x.dtype).tolist() == [-torch.inf] * 3
+    assert gpu.logsumexp(x, 0, x.dtype).shape == (0,)
+
+
+def test_the_same_bits_every_run_and_in_any_batch():
+    for dtype in (torch.bfloat16, torch.float32):
+        for length in (40, 1000, 16384, 50257, 131072, 300000, 1600001):
+            x = random_rows(40 if length < 200000 else 18, length, dtype)
+            for operation in (gpu.softmax, gpu.log_softmax):
+                y = operation(x, 1, dtype)
+                assert torch.equal(y, operation(x, 1, dtype))
+                for row in (0, 16):  # the same address modulo 16
+                    assert torch.equal(y[row], operation(x[row].clone(), 0, dtype)), (length, row)
+            lse = gpu.logsumexp(x, 1, dtype)
+            assert torch.equal(lse[16], gpu.logsumexp(x[16].clone(), 0, dtype))
+
+
+def test_more_than_two_to_the_31_elements():
+    x = torch.zeros(2**31 // 4096 + 5, 4096, device=DEVICE, dtype=torch.bfloat16)
+    x[-1, 7] = 3
+    y = gpu.softmax(x, 1, x.dtype)
+    assert error(y[-1], x[-1].double().softmax(0)) <= 0.51
+    assert bool((y[:-1] == 2.0**-12).all())
