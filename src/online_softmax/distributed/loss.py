@@ -100,7 +100,7 @@ def terms_of(ready: Prepared, weight: Any, shard: Shard) -> Terms:
     own = (local >= 0) & (local < shard.classes) & ~ignored & ~bad
     kept = torch.where(ignored, 0.0, torch.ones(target.shape, dtype=compute, device=logits.device))
     weights, local_weight = kept, None
-    total, local_total = (kept.new_tensor(float(count)) for count in (shard.vocab_size, shard.classes))
+    total, local_total = (kept.new_full((), float(count)) for count in (shard.vocab_size, shard.classes))
     if weight is not None:
         weight = _whole_weight(weight, logits, shard.vocab_size, compute)
         weights = kept * weight[torch.where(ignored | bad, 0, target)] if shard.vocab_size else kept
