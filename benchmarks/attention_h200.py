@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 import online_softmax as osm
 
 ROWS, HEADS, SIZE = 4096, 32, 128
+Call = Callable[..., Any]
 
 
 def say(**facts: object) -> None:
+    """One result, on a line of its own."""
     print(json.dumps(facts), flush=True)
 
 
-def milliseconds(calls: dict[str, object], repeats: int = 20) -> dict[str, float]:
+def milliseconds(calls: dict[str, Call], repeats: int = 20) -> dict[str, float]:
     """The median of each call, interleaved."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -40,6 +44,7 @@ def milliseconds(calls: dict[str, object], repeats: int = 20) -> dict[str, float
 
 
 def in_torch(outs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same merge, written in torch."""
     lse = torch.logsumexp(lses, 0)
     weights = torch.exp(lses - lse)
     return (weights[..., None] * outs.float()).sum(0).to(outs.dtype), lse
@@ -53,6 +58,7 @@ def copy_rate() -> float:
 
 
 def check_merge() -> None:
+    """Every dtype, alignment and number of partial results against the reference, with gradients."""
     for dtype, count, size, listed in (
         (torch.bfloat16, 2, 128, True),
         (torch.bfloat16, 8, 128, False),
@@ -94,6 +100,7 @@ def check_merge() -> None:
 
 
 def check_attention() -> None:
+    """The fused ways and their gradients against float64."""
     for dtype, heads, key_heads, queries, keys, causal, grad_lse in (
         (torch.bfloat16, 8, 2, 256, 256, True, True),
         (torch.bfloat16, 8, 8, 100, 300, True, False),
@@ -133,9 +140,9 @@ def check_attention() -> None:
         )
 
 
-def peers(outs: torch.Tensor, lses: torch.Tensor) -> dict[str, object]:
+def peers(outs: torch.Tensor, lses: torch.Tensor) -> dict[str, Call]:
     """Other libraries' merges, where they are installed: two partial results, or any number."""
-    found: dict[str, object] = {}
+    found: dict[str, Call] = {}
     try:
         import flashinfer
 
@@ -153,49 +160,45 @@ def peers(outs: torch.Tensor, lses: torch.Tensor) -> dict[str, object]:
     return found
 
 
-def time_merge(rate: float) -> None:
-    compiled = torch.compile(in_torch)
-    for dtype in (torch.bfloat16, torch.float32):
-        for count in (2, 4, 8, 32):
-            outs = torch.randn(count, ROWS, HEADS, SIZE, device="cuda").to(dtype)
-            lses = torch.randn(count, ROWS, HEADS, device="cuda")
-            listed = [x.clone() for x in outs], [x.clone() for x in lses]
-            calls: dict[str, object] = {
-                "online_softmax, stacked": lambda: osm.merge_attention(outs, lses),
-                "online_softmax, listed": lambda: osm.merge_attention(*listed),
-                "torch": lambda: in_torch(outs, lses),
-                "torch.compile": lambda: compiled(outs, lses),
-            }
-            for name, call in peers(outs, lses).items():
-                try:
-                    call()
-                    calls[name] = call
-                except Exception as error:
-                    say(peer=name, partials=count, dtype=str(dtype), failed=str(error)[:200])
-            one = ROWS * HEADS * (SIZE * dtype.itemsize + 4)
-            for name, ms in milliseconds(calls).items():
-                say(time="merge", dtype=str(dtype), partials=count, by=name, ms=ms, copy=(count + 1) * one / ms / rate)
-            up, up_lse = torch.randn_like(outs[0]), torch.randn_like(lses[0])
-            leaves = outs.requires_grad_(), lses.requires_grad_()
-            graphs = {"online_softmax": osm.merge_attention(*leaves), "torch": in_torch(*leaves)}
-            calls = {
-                name: lambda g=graph: torch.autograd.grad(tuple(g), leaves, (up, up_lse), retain_graph=True)
-                for name, graph in graphs.items()
-            }
-            for name, ms in milliseconds(calls, 10).items():
-                say(
-                    time="merge backward",
-                    dtype=str(dtype),
-                    partials=count,
-                    by=name,
-                    ms=ms,
-                    copy=(2 * count + 2) * one / ms / rate,
-                )
-            del graphs, calls, leaves, outs, lses, listed
-            torch.cuda.empty_cache()
+def time_merge(rate: float, compiled: Call, dtype: torch.dtype, count: int) -> None:
+    """Forward: one read of every partial result and one write."""
+    outs = torch.randn(count, ROWS, HEADS, SIZE, device="cuda").to(dtype)
+    lses = torch.randn(count, ROWS, HEADS, device="cuda")
+    listed = [x.clone() for x in outs], [x.clone() for x in lses]
+    calls: dict[str, Call] = {
+        "online_softmax, stacked": lambda: osm.merge_attention(outs, lses),
+        "online_softmax, listed": lambda: osm.merge_attention(*listed),
+        "torch": lambda: in_torch(outs, lses),
+        "torch.compile": lambda: compiled(outs, lses),
+    }
+    for name, call in peers(outs, lses).items():
+        try:
+            call()
+            calls[name] = call
+        except Exception as error:
+            say(peer=name, partials=count, dtype=str(dtype), failed=str(error)[:200])
+    least = (count + 1) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
+    for name, ms in milliseconds(calls).items():
+        say(time="merge", dtype=str(dtype), partials=count, by=name, ms=ms, copy=least / ms / rate)
+
+
+def time_backward(rate: float, dtype: torch.dtype, count: int) -> None:
+    """Backward: every partial result read, its gradient written, and out and its gradient read."""
+    outs = torch.randn(count, ROWS, HEADS, SIZE, device="cuda").to(dtype).requires_grad_()
+    lses = torch.randn(count, ROWS, HEADS, device="cuda").requires_grad_()
+    up = torch.randn_like(outs[0]), torch.randn_like(lses[0])
+    graphs = {"online_softmax": tuple(osm.merge_attention(outs, lses)), "torch": in_torch(outs, lses)}
+
+    def run(graph: tuple[torch.Tensor, ...]) -> Call:
+        return lambda: torch.autograd.grad(graph, (outs, lses), up, retain_graph=True)
+
+    least = (2 * count + 2) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
+    for name, ms in milliseconds({name: run(graph) for name, graph in graphs.items()}, 10).items():
+        say(time="merge backward", dtype=str(dtype), partials=count, by=name, ms=ms, copy=least / ms / rate)
 
 
 def main() -> None:
+    """All checks, then all times."""
     say(
         machine=torch.cuda.get_device_name(),
         torch=torch.__version__,
@@ -206,7 +209,12 @@ def main() -> None:
     check_attention()
     rate = copy_rate()
     say(copy_bytes_per_second=rate * 1e3)
-    time_merge(rate)
+    compiled = torch.compile(in_torch)
+    for dtype in (torch.bfloat16, torch.float32):
+        for count in (2, 4, 8, 32):
+            time_merge(rate, compiled, dtype, count)
+            time_backward(rate, dtype, count)
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
 
-Importing this imports NumPy and nothing heavier; `online_softmax.nn` and `online_softmax.distributed` (which need torch) on first use.
+Importing this imports NumPy and nothing heavier; `online_softmax.nn` and
+`online_softmax.distributed` (which need torch) are imported on first use.
 """
 
 from importlib import import_module

@@ -50,13 +50,13 @@ except RuntimeError as error:
 
 
 def test_a_process_that_dies_is_an_error_within_the_time_out(tmp_path):
-    started = [
-        subprocess.Popen([sys.executable, "-c", DIES, str(rank), str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    said, _ = started[0].communicate(timeout=60)
-    started[1].wait(timeout=60)
-    assert started[0].returncode == 3
+    command = [sys.executable, "-c", DIES]
+    with (
+        subprocess.Popen([*command, "0", str(tmp_path)], stdout=subprocess.PIPE, text=True) as survivor,
+        subprocess.Popen([*command, "1", str(tmp_path)]),
+    ):
+        said, _ = survivor.communicate(timeout=100)
+    assert survivor.returncode == 3
     assert "torch's own" in said
 
 

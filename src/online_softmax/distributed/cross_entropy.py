@@ -2,8 +2,8 @@
 
 Forward reads the local logits once, for each row's (lse, low, target logit) and, when smoothing needs it, the spread of
 the other classes; one all_gather of those makes the whole row's loss on every process.  Backward reads the logits and
-writes their gradient, with nothing to ask the others.  Source: TransformerEngine's parallel cross-entropy for the single
-gather; the merge of states is Milakov & Gimelshein 2018.
+writes their gradient, with nothing to ask the others.
+Source: TransformerEngine's parallel cross-entropy for the single gather; Milakov & Gimelshein 2018 for the states.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def gather(part: Tensor, group: Group) -> Tensor:
     return whole
 
 
-class Gather(torch.autograd.Function):
+class _Gather(torch.autograd.Function):
     """gather, recorded: the gradient of a result that every process has once is that of its own part."""
 
     @staticmethod
@@ -50,3 +50,9 @@ class Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0][ctx.rank], None
+
+
+def gather_recorded(part: Tensor, group: Group) -> Tensor:
+    """`gather`, recorded by autograd."""
+    whole: Tensor = _Gather.apply(part, group)
+    return whole

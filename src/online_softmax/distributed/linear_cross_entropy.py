@@ -1,7 +1,7 @@
 """Linear layer + cross-entropy with the head's weight sharded over the vocabulary, a chunk of rows at a time.
 
-The logits of a chunk exist once, in the input's dtype; their gradient is written over them.  While the weight's gradient
-of a chunk is computed, the sum over processes of its input gradient is on its way.
+The logits of a chunk exist once, in the input's dtype; their gradient is written over them.  While the weight's
+gradient of a chunk is computed, the sum over processes of its input gradient is on its way.
 """
 
 from __future__ import annotations

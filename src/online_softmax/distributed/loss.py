@@ -77,7 +77,7 @@ class Terms(NamedTuple):
     def target_element(
         self, logits: Tensor, whole: Whole, options: Options, rest: Tensor, hot: Tensor, spread: Tensor
     ) -> Tensor:
-        """The gradient of the target's own logit, in the compute dtype: (p − 1) hot keeps its digits where p is near 1."""
+        """The gradient of the target's own logit, in the compute dtype; (p − 1) hot keeps its digits near 0."""
         x = self._target(logits, options)
         steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
         log_p = (x - steady) - whole.low
@@ -100,7 +100,7 @@ def terms_of(ready: Prepared, weight: Any, shard: Shard) -> Terms:
     own = (local >= 0) & (local < shard.classes) & ~ignored & ~bad
     kept = torch.where(ignored, 0.0, torch.ones(target.shape, dtype=compute, device=logits.device))
     weights, local_weight = kept, None
-    total, local_total = (kept.new_tensor(float(count)) for count in (shard.vocab_size, shard.classes))
+    total, local_total = (kept.new_full((), float(count)) for count in (shard.vocab_size, shard.classes))
     if weight is not None:
         weight = _whole_weight(weight, logits, shard.vocab_size, compute)
         weights = kept * weight[torch.where(ignored | bad, 0, target)] if shard.vocab_size else kept
@@ -144,7 +144,7 @@ class Losses(NamedTuple):
 
 
 def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, aux: bool) -> Losses:
-    """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, and what follows."""
+    """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, …."""
     lses, lows, target_logits, *rest = everybody
     whole = merge_parts(lses, lows)
     eps = options.label_smoothing
@@ -194,7 +194,7 @@ def _predicted(values: Tensor, bits: Tensor) -> Tensor:
 def shares_of(
     whole: Whole, terms: Terms, options: Options, grad_loss: Tensor | None, grad_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Per row: the target's own mass, what else multiplies p, and what smoothing takes of a class per unit of weight."""
+    """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
     eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
     grad = zero if grad_loss is None else grad_loss
     d, k = terms.divisors

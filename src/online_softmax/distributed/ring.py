@@ -43,7 +43,7 @@ def ring_attention(
     ----------
     q : Tensor (…, heads, local length, head size)
     k, v : Tensor (…, key heads, local length, head size)
-        This process's positions, as `shard_sequence` deals them: of 2 n chunks for n processes, chunks r and 2 n − 1 − r.
+        This process's positions, as `shard_sequence` deals them: of 2 n chunks for n processes, r and 2 n − 1 − r.
         Key heads divide heads.
     causal : bool
         A position sees itself and those before it in its own sequence.

@@ -41,7 +41,7 @@ def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None =
 
 
 def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], group: Group = None) -> Tensor:
-    """The whole sequences, on every process, from the parts that shard_sequence gave; `lengths` as there. No gradient."""
+    """The whole sequences, on every process, from what shard_sequence gave; `lengths` as there. No gradient."""
     rank, size = rank_and_size(group)
     moved = local.detach().movedim(axis, 0)
     own = _places(lengths, rank, size)

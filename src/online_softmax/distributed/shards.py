@@ -34,8 +34,8 @@ def locate(
         if vocab_size is not None and vocab_size != classes * size:
             whole = " It has all classes: pass this process's own shard." if classes == vocab_size else ""
             raise ValueError(
-                f"{name} has {describe(local)}: {classes} of vocab_size {vocab_size} classes on {size} processes are no "
-                f"equal shard; uneven ones need vocab_start.{whole}"
+                f"{name} has {describe(local)}: {classes} of vocab_size {vocab_size} classes on {size} processes are "
+                f"no equal shard; uneven ones need vocab_start.{whole}"
             )
         vocab_start, vocab_size = rank * classes, size * classes
     elif vocab_size is None:

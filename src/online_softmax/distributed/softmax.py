@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from .._dispatch import implementation
 from ..ops._torch import as_floating, first_derivative_only, refuse_transforms
 from ..ops.cross_entropy.options import Options
 from ..state import State, merge
-from .group import Gather, Group, gather, rank_and_size
+from .group import Group, gather, gather_recorded, rank_and_size
 from .rows import Whole, merge_parts, summarise
 from .shards import from_dtensor, is_dtensor
 
@@ -37,7 +38,7 @@ def all_merge(state: State, group: Group = None) -> State:
     if not isinstance(state, State) or not isinstance(state.m, Tensor):
         raise TypeError(f"state is a {type(state).__name__}; wanted a State of tensors")
     fields = [state.m[..., None], state.s[..., None], *([] if state.v is None else [state.v])]
-    parts = Gather.apply(torch.cat(fields, -1), group).unbind(0)
+    parts = gather_recorded(torch.cat(fields, -1), group).unbind(0)
     v = [None if state.v is None else part[..., 2:] for part in parts]
     return merge(*(State(part[..., 0], part[..., 1], each) for part, each in zip(parts, v, strict=True)))
 
@@ -103,7 +104,8 @@ def _arguments(local: Any, axis: int, group: Group) -> tuple[Tensor, int, Group]
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:
-    return x.movedim(axis, -1).reshape(-1, x.shape[axis])
+    moved = x.movedim(axis, -1)
+    return moved.reshape(math.prod(moved.shape[:-1]), x.shape[axis])
 
 
 def _whole(x: Tensor, axis: int, group: Group, impl: str) -> Whole:

@@ -78,7 +78,7 @@ def once(*_: Any) -> None:
 
 
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `backward` whose result cannot be differentiated again: that raises, where torch's own would pass as constant."""
+    """A `backward` whose result cannot be differentiated again: that raises, rather than count as constant."""
 
     @functools.wraps(backward)
     def wrapper(ctx: Any, *grads: Any) -> Any:

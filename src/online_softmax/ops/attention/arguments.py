@@ -11,7 +11,7 @@ from .options import Options
 
 
 class Prepared(NamedTuple):
-    """q (B, K, G, L, D) with K key heads and G query heads for each; k, v (B, K, length, ·); mask (B, K, G, L, length)."""
+    """q (B, K, G, L, D): K key heads, G query heads for each; k, v (B, K, length, ·); mask (B, K, G, L, length)."""
 
     q: Array
     k: Array

@@ -20,8 +20,8 @@ from .options import Forward, Options
 def merge(outs: Sequence[Any], lses: Sequence[Any]) -> tuple[Any, Any]:
     """(out, lse) of partial results of the same queries."""
     out, lse = empty(outs[0], outs[0].shape, outs[0].dtype), empty(lses[0], lses[0].shape, lses[0].dtype)
-    arrays = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
-    _native.merge_partials(*_arguments(*arrays), argument(out), argument(lse), threads_for(out))
+    outs, lses = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
+    _native.merge_partials(_arguments(outs), _arguments(lses), argument(out), argument(lse), threads_for(out))
     return out, lse
 
 
@@ -36,20 +36,22 @@ def merge_backward(
     grad_lses: Sequence[Any],
 ) -> None:
     """Writes the gradients of outs and lses to the arrays given."""
-    arrays = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
-    targets = [_target(each) for each in grad_outs], [_target(each) for each in grad_lses]
+    outs, lses = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
+    into_outs, into_lses = [_target(each) for each in grad_outs], [_target(each) for each in grad_lses]
     grad = contiguous(grad_out)
     along = None if grad_lse is None else contiguous(grad_lse)
     _native.merge_partials_backward(
         argument(grad),
         argument(along),
-        *_arguments(*arrays),
+        _arguments(outs),
+        _arguments(lses),
         argument(out),
         argument(lse),
-        *_arguments(*targets),
+        _arguments(into_outs),
+        _arguments(into_lses),
         threads_for(out),
     )
-    for filled, wanted in zip([*targets[0], *targets[1]], [*grad_outs, *grad_lses], strict=True):
+    for filled, wanted in zip([*into_outs, *into_lses], [*grad_outs, *grad_lses], strict=True):
         if filled is not wanted:
             wanted[...] = filled
 
@@ -83,5 +85,5 @@ def _target(x: Any) -> Any:
     return empty(x, x.shape, x.dtype)
 
 
-def _arguments(*lists: Sequence[Any]) -> list[list[Any]]:
-    return [[argument(each) for each in arrays] for arrays in lists]
+def _arguments(arrays: Sequence[Any]) -> list[Any]:
+    return [argument(each) for each in arrays]

@@ -34,8 +34,9 @@ def gradient(scores: Any, grad_weights: Any, lse: Any, lse_low: Any, delta: Any,
     """steps.gradient, in place."""
     keys, queries = scores.shape[-1], scores.shape[-2]
     rows = [contiguous(each) for each in (lse, lse_low, delta)]  # held until the kernel has read them
-    arrays = argument(grad_weights), *(argument(each) for each in rows)
-    _native.attention_gradient(argument(scores), keys, queries, first, *arrays, threads_for(scores))
+    one, two, three = (argument(each) for each in rows)
+    grad = argument(grad_weights)
+    _native.attention_gradient(argument(scores), keys, queries, first, grad, one, two, three, threads_for(scores))
     return scores, grad_weights
 
 

@@ -1,8 +1,8 @@
 """Attention and the merging of partial results on CUDA tensors.
 
 torch's fused attention computes what it can: fp16 and bf16 by its flash kernel, fp32 by its memory-efficient one,
-without masks.  Causal attention aligned to the last key is two of its calls, merged.  What it does not take (masks, fp64,
-large heads) runs tile by tile in torch's own operations.
+without masks.  Causal attention aligned to the last key is two of its calls, merged.  What it does not take (masks,
+fp64, large heads) runs tile by tile in torch's own operations.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The fused kernels know nothing of a gradient into lse.
 
-    It takes part in d scores = p · (d weights − δ), where δ = Σ grad_out · out − grad_lse, so it is given to them as two
-    more columns of out (its rounded value and the rest), with 1 in grad_out and 0 in v.
+    It takes part in d scores = p · (d weights − δ), where δ = Σ grad_out · out − grad_lse, so it is given to them as
+    two more columns of out (its rounded value and the rest), with 1 in grad_out and 0 in v.
     """
     more = 0 if grad_lse is None else 8
     (q4, k4, v4), size = _common(q, k, v, more)

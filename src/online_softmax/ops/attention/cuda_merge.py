@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -123,7 +124,7 @@ def _array(tensors: Sequence[Tensor | None]) -> Array:
     if len(addresses) == 1:
         return Array(addresses, 0)
     step = addresses[1] - addresses[0]
-    even = all(b - a == step for a, b in zip(addresses, addresses[1:], strict=False)) and 0 not in addresses
+    even = all(b - a == step for a, b in pairwise(addresses)) and 0 not in addresses
     return Array(
         addresses, step // tensors[0].element_size() if even and step % tensors[0].element_size() == 0 else None
     )

@@ -17,7 +17,7 @@ class Options(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """What `attention` of an implementation returns for q of shape (B, K, G, L, D), K key heads, G queries a key head."""
+    """What `attention` of an implementation returns for q (B, K, G, L, D): K key heads, G query heads for each."""
 
     out: Array
     """(B, K, G, L, Dv) in q's dtype."""
