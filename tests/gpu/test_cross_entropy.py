@@ -221,3 +221,53 @@ def test_the_same_bits_every_run_and_in_any_batch():
         alone = gpu.forward(x[16:17].clone(), target[16:17], None, None, options, gradient=True)
         assert torch.equal(alone.gradient[0], first.gradient[16])
         assert torch.equal(alone.lse[0], first.lse[16])
+
+
+@pytest.mark.parametrize("classes", [16385, 40000, 65537])
+def test_blocks_whose_words_take_48_kib(classes):
+    # 48 KiB are granted unasked; they must hold the words and the kernel's own variables together.
+    x = random_rows(3, classes, torch.float32)
+    check(x, torch.randint(0, classes, (3,), device=DEVICE), None, OPTIONS[0])
+
+
+@pytest.mark.parametrize("classes", [5, 1000, 5000, 40000, 1000003])
+def test_losses_far_from_zero_keep_their_digits(classes):
+    # Of equal logits every class is log C away, however large they are: lse - x, with lse rounded, is not.
+    q = torch.softmax(torch.randn(3, classes, device=DEVICE), 1)
+    weight = torch.rand(classes, device=DEVICE) + 0.5
+    index = torch.tensor([0, classes // 2, classes - 1], device=DEVICE)
+    plain = Options(reduction="none")
+    smooth = plain._replace(label_smoothing=0.1)
+    log_classes = torch.tensor(float(classes), dtype=torch.float64, device=DEVICE).log()
+    for target, weights, options in (
+        (q, None, plain),
+        (q, weight, smooth),
+        (index, None, plain),
+        (index, None, smooth),
+        (index, weight, smooth._replace(softcap=1e30)),
+    ):
+        w = torch.ones(classes, dtype=torch.float64, device=DEVICE) if weights is None else weights.double()
+        hot = q.double() if target is q else torch.nn.functional.one_hot(index, classes).double()
+        mass = w * ((1 - options.label_smoothing) * hot + options.label_smoothing / classes)
+        for height in (1e4, 1e8, -1e8, 1e20, -1e36):
+            x = torch.full((3, classes), height, device=DEVICE)
+            loss = gpu.forward(x, target, weights, None, options).loss
+            assert error(loss, mass.sum(1) * log_classes) <= 20, (height, options, weights is None)
+    x = random_rows(3, classes, torch.float32) + 1e5  # on a grid of 1/128
+    truth = (q.double() * (x.double().logsumexp(1, keepdim=True) - x.double())).sum(1)
+    assert error(gpu.forward(x, q, None, None, plain).loss, truth) <= 40
+
+
+@pytest.mark.parametrize("classes", [5, 1000, 5000, 40000, 1000003])
+def test_mass_on_parts_of_a_row_that_are_minus_infinity(classes):
+    x = random_rows(3, classes, torch.float32)
+    x[1:, classes // 2 :] = -torch.inf  # whole warps, blocks and pieces of it
+    q = torch.softmax(torch.randn(3, classes, device=DEVICE), 1)
+    q[2, classes // 2 :] = 0
+    loss = gpu.forward(x, q, None, None, Options(reduction="none")).loss
+    assert loss[[0, 2]].isfinite().all()
+    assert loss[1] == torch.inf
+    index = torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    smooth = gpu.forward(x, index, None, None, Options(reduction="none", label_smoothing=0.1)).loss
+    assert smooth[0].isfinite()
+    assert (smooth[1:] == torch.inf).all()

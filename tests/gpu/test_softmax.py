@@ -82,6 +82,20 @@ def test_a_logsumexp_near_zero_keeps_its_small_terms():
             assert error(gpu.logsumexp(x.t().contiguous(), 0, dtype), truth) <= 8, length
 
 
+def test_a_dominant_class_keeps_its_small_log_probability():
+    for length in (3, 100, 3000, 50257):
+        for dtype in (torch.float32, torch.float64):
+            x = random_rows(70, length, dtype)  # among rows of which nothing needs mending, some in the same warp
+            x[::3], x[::3, length - 1] = -60.0, 10.0
+            y = gpu.log_softmax(x, 1, dtype, poisoned(x.shape, dtype))
+            exact = x.double().cpu()[::3]
+            truth = -torch.log1p(torch.exp(exact[:, :-1] - exact[:, -1:]).sum(1)).to(DEVICE)
+            assert error(y[::3, -1], truth) <= 8, length
+            assert error(y, x.double().log_softmax(1), 60) <= 8, length
+    y = gpu.log_softmax(torch.tensor([[20.0, 30, 100]], device=DEVICE), 1, torch.float32)
+    assert error(y[:, 2], torch.tensor([-3.975630221047431e-31], dtype=torch.float64, device=DEVICE)) <= 4
+
+
 def test_results_in_another_dtype():
     for source in DTYPES:
         for target in DTYPES:

@@ -34,6 +34,12 @@ def check_backward(x: torch.Tensor, grad: torch.Tensor, axis: int = 1) -> None:
     assert error(dx, truth) <= BOUND[dtype], ("logsumexp", x.shape, dtype)
 
 
+@pytest.mark.parametrize(("dtype", "length"), [(torch.float32, 6000), (torch.bfloat16, 12000), (torch.float32, 11000)])
+def test_blocks_whose_words_take_48_kib(dtype, length):
+    # 48 KiB are granted unasked; they must hold the words and the kernel's own variables together.
+    check_backward(random_rows(5, length, dtype), random_rows(5, length, dtype, seed=1))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", [0, 1])
 def test_rows_of_every_regime(dtype, offset):

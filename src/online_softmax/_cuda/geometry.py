@@ -37,7 +37,7 @@ class Geometry(NamedTuple):
     def grid(self, rows: int, resident: int) -> int:
         """Clusters (or blocks) to launch: `resident` is how many the device runs at once."""
         needed = -(-rows * self.group // self.threads)
-        return min(needed, resident) if self.persistent else needed
+        return min(needed, max(1, resident)) if self.persistent else needed
 
     def pieces(self, words: int) -> int:
         """Blocks that a row of so many words is split over."""
@@ -86,6 +86,10 @@ def within_cluster(
     return None
 
 
+def _one_block(limits: Limits) -> Limits:
+    return limits._replace(largest_cluster=min(1, limits.largest_cluster))
+
+
 def _first(*found: Geometry | None) -> Geometry | None:
     return next((shape for shape in found if shape is not None), None)
 
@@ -97,7 +101,7 @@ def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     short = within_warp(words, few)
     if short is not None:
         return short
-    block = within_cluster(words, few, limits._replace(largest_cluster=1), _THREADS)
+    block = within_cluster(words, few, _one_block(limits), _THREADS)
     if block is not None:
         return block._replace(blocks=1024 // block.threads)
     cluster = within_cluster(words, 8, limits, (64, 96, 128, 160, 192, 256))
@@ -152,7 +156,7 @@ def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geo
         found = _first(found, within_cluster(words, few, limits, (320, 384, 448, 512)[: 2 if costly == 3 else 4]))
     else:
         most = 512
-        found = within_cluster(words, few, limits._replace(largest_cluster=1), (64, 128, 192, 256))
+        found = within_cluster(words, few, _one_block(limits), (64, 128, 192, 256))
         found = _first(found, within_cluster(words, 2 * few, limits, (64, 128, 192, 256), cluster=2))
         if limits.largest_cluster == 1:
             found, most = _first(found, within_cluster(words, 2 * few, limits, (256, 384))), 384

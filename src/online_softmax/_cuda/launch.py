@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import torch
 from cuda.bindings import driver
@@ -11,7 +12,8 @@ from cuda.core import LaunchConfig, ObjectCode, Stream
 from cuda.core import launch as _launch
 
 from .compile import Source, cubin
-from .limits import device_limits
+from .geometry import Geometry
+from .limits import Limits, device_limits
 
 if not torch.backends.cuda.is_built():
     raise ImportError("this PyTorch was built without CUDA")
@@ -24,6 +26,18 @@ _streams: dict[int, Stream] = {}
 _loaded: dict[tuple[int, Source, int, int, int], Loaded] = {}
 _lock = threading.Lock()
 _thread = threading.local()  # a new thread has no CUDA context until something binds one
+
+
+class Plan(Protocol):
+    """A way to take rows: the kernels' shape, and dynamic shared memory a block."""
+
+    @property
+    def shape(self) -> Geometry: ...
+    @property
+    def shared(self) -> int: ...
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 def _check(result: tuple[Any, ...]) -> None:
@@ -42,7 +56,7 @@ class Loaded:
         self._configs: dict[int, LaunchConfig] = {}
         attribute = driver.CUfunction_attribute
         handle = self._kernel.handle
-        if shared > 48 * 1024:
+        if shared:  # what is granted unasked, 48 KiB, has to hold the kernel's own variables too
             name = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _check(driver.cuKernelSetAttribute(name, shared, handle, device))
         if cluster > 8:
@@ -104,6 +118,23 @@ def load(device: int, source: Source, threads: int, cluster: int = 1, shared: in
             if kernel is None:
                 kernel = _loaded[key] = Loaded(device, source, threads, cluster, shared)
     return kernel
+
+
+def load_first_fitting(
+    device: int, plan_of: Callable[[Limits], AnyPlan], sources_of: Callable[[AnyPlan], tuple[Source, ...]]
+) -> tuple[tuple[Loaded, ...], AnyPlan]:
+    """The kernels of the first plan that the device can run: with clusters half as large where it, or the part of it
+    we have, does not grant the largest.  What is found depends on the plan and the kind of device alone."""
+    limits = device_limits(device)
+    while True:
+        plan = plan_of(limits)
+        shape = plan.shape
+        loaded = tuple(load(device, source, shape.threads, shape.cluster, plan.shared) for source in sources_of(plan))
+        if all(kernel.resident for kernel in loaded):
+            return loaded, plan
+        if not limits.largest_cluster:
+            raise RuntimeError(f"the device cannot run {sources_of(plan)[0].file} with {shape}")
+        limits = limits._replace(largest_cluster=shape.cluster // 2)  # 0: no block keeps a row, it is split
 
 
 def loaded_count() -> int:

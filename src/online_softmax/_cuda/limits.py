@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 class Limits(NamedTuple):
     arch: str  # what NVRTC compiles for
-    largest_cluster: int  # blocks that may share a row; 1 where there are no clusters
+    largest_cluster: int  # blocks that may share a row; 1 where there are no clusters; 0: none may keep one
     shared_bytes: int  # shared memory a block may ask for
     processors: int
 
 
 # Compute capability -> (largest cluster, KiB of shared memory a block).  Sixteen blocks a cluster is beyond the eight
-# that every device with clusters grants: `Loaded` asks the device and geometries fall back to eight.
+# that every device with clusters grants: `Loaded` asks the device and `load_first_fitting` falls back.
 _FAMILIES = {
     (8, 0): (1, 163),
     (8, 6): (1, 99),

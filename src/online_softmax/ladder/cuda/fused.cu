@@ -8,7 +8,7 @@
 using namespace online_softmax;
 using namespace online_softmax::ladder;
 
-RUNG {
+BLOCK_RUNG {
     const Element* x = logits + blockIdx.x * columns;
     Element* gradient = result + blockIdx.x * columns;
     const Index t = target[blockIdx.x];
@@ -17,8 +17,12 @@ RUNG {
     const Number s = state.s + (state.m - state.m);  // infinite m: loss and gradient are NaN, as everywhere
     if (threadIdx.x == 0) loss[blockIdx.x] = log(s) - (widen(x[t]) - state.m);
 
-    for (Index i = threadIdx.x; i < columns; i += blockDim.x) {  // read 2
-        const Number p = Exp()(widen(x[i]) - state.m) / s;
-        gradient[i] = narrow(i == t ? p - 1 : p);
-    }
+    const Number over_s = 1 / s;
+    for_my_columns(x, columns, [&](Index i, const auto& values) {  // read 2
+        for (const Number v : values) {
+            const Number p = Exp()(v - state.m) * over_s;
+            store(gradient + i, i == t ? p - 1 : p);
+            i += kBlock;
+        }
+    });
 }

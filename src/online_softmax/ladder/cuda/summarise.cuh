@@ -18,10 +18,13 @@ __device__ __forceinline__ State<Number> over_warp(State<Number> state) {
 // Read once: every thread keeps a state of the elements it sees, then states are merged.  Every thread gets the row's.
 __device__ __forceinline__ State<Number> summarise(const Element* x, Index columns) {
     State<Number> state = empty_state<Number>();
-    for (Index i = threadIdx.x; i < columns; i += blockDim.x) {
-        // One of the two factors inside merge is always 1, so this costs one exponential, not two.
-        state = merge(state, State<Number>{Number(widen(x[i])), Number(1)}, Exp());
-    }
+    for_my_columns(x, columns, [&]<int COUNT>(Index, const Number (&values)[COUNT]) {
+        // Eight elements join at once: one correction of the sum for all, not one an element.
+        State<Number> parts[COUNT + 1] = {state};
+#pragma unroll
+        for (int k = 0; k < COUNT; ++k) parts[k + 1] = {values[k], Number(1)};
+        state = merge_all(parts, COUNT + 1, Exp());
+    });
     state = over_warp(state);
 
     __shared__ State<Number> of_warp[kMostWarps];

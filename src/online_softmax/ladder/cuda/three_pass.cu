@@ -1,8 +1,10 @@
 // three-pass: the same three sweeps, a whole block of threads on each row.
 //
 // Changes from naive: thread t takes elements t, t + 1024, t + 2048, ..., so that a warp's 32 threads read 32
-// neighbours in one transaction, and each row has 1024 threads' loads in flight.  The threads' maxima, and then their
-// sums, are combined by shuffles inside a warp and through shared memory between warps.  Still three reads.
+// neighbours in one transaction, and each row has 1024 threads' loads in flight, eight each (rung.cuh).  The threads'
+// maxima, and then their sums, are combined by shuffles inside a warp and through shared memory between warps.  One
+// division a row instead of one an element.  Still three reads; the second and third find the row in the L2 cache while
+// the rows that are being worked on fit there.
 #include "rung.cuh"
 
 using namespace online_softmax;
@@ -22,20 +24,24 @@ __device__ Number over_block(Number value, Number identity, Combine combine) {
     return value;
 }
 
-RUNG {
+BLOCK_RUNG {
     const Element* x = logits + blockIdx.x * columns;
     Element* y = result + blockIdx.x * columns;
 
     Number m = negative_infinity<Number>();
-    for (Index i = threadIdx.x; i < columns; i += blockDim.x) {  // read 1
-        const Number v = widen(x[i]);
-        m = v > m ? v : m;
-    }
+    for_my_columns(x, columns, [&](Index, const auto& values) {  // read 1
+        for (const Number v : values) m = v > m ? v : m;
+    });
     m = over_block(m, negative_infinity<Number>(), [](Number a, Number b) { return a > b ? a : b; });
 
     Number s = 0;
-    for (Index i = threadIdx.x; i < columns; i += blockDim.x) s += Exp()(widen(x[i]) - m);  // read 2
+    for_my_columns(x, columns, [&](Index, const auto& values) {  // read 2
+        for (const Number v : values) s += Exp()(v - m);
+    });
     s = over_block(s, Number(0), [](Number a, Number b) { return a + b; });
 
-    for (Index i = threadIdx.x; i < columns; i += blockDim.x) y[i] = narrow(Exp()(widen(x[i]) - m) / s);  // read 3
+    const Number over_s = 1 / s;
+    for_my_columns(x, columns, [&](Index i, const auto& values) {  // read 3
+        for (const Number v : values) store(y + i, Exp()(v - m) * over_s), i += kBlock;
+    });
 }

@@ -8,8 +8,7 @@ import torch
 
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
-from ..._cuda.launch import Loaded, load
-from ..._cuda.limits import device_limits
+from ..._cuda.launch import Loaded, load_first_fitting
 from .options import Options
 from .switches import Switches, plan
 
@@ -18,16 +17,10 @@ from .switches import Switches, plan
 def _kernels(
     device: int, dtype: torch.dtype, words: int, switches: Switches
 ) -> tuple[tuple[Loaded, ...], Geometry, bool]:
-    limits = device_limits(device)
-    while True:
-        chosen = plan(words, dtype, switches, limits)
-        loaded = tuple(
-            load(device, source, chosen.shape.threads, chosen.shape.cluster, chosen.shared)
-            for source in chosen.sources(dtype, switches)
-        )
-        if loaded[0].resident or chosen.shape.cluster <= 8:
-            return loaded, chosen.shape, chosen.file == "split.cu"
-        limits = limits._replace(largest_cluster=8)  # this device, or the part of it we have, grants no sixteen
+    loaded, chosen = load_first_fitting(
+        device, lambda limits: plan(words, dtype, switches, limits), lambda found: found.sources(dtype, switches)
+    )
+    return loaded, chosen.shape, chosen.file == "split.cu"
 
 
 def _at(tensor: torch.Tensor | None) -> int:

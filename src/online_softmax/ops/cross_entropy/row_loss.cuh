@@ -21,17 +21,23 @@ __device__ __forceinline__ A shifted_energy(A from, A s, A energy, A to) {
     return rescale_factor(from, to, Exp()) * (energy + s * (s == A(0) ? A(0) : from - to));
 }
 
+// sum of w q' (m - x) from the same sum against maximum `from`.  Mass on a row's -inf has made it infinite already.
+template <class A>
+__device__ __forceinline__ A shifted_gap(A from, A gap, A mass, A to) {
+    return from == to || mass == A(0) ? gap : gap + mass * (to - from);
+}
+
 template <class A>
 struct RowSums {
     A m = -infinity<A>(), s = 0;    // the state
-    A pull = 0, mass = 0;           // sum of w q' x, and of w q'
+    A gap = 0, mass = 0;            // sum of w q' (m - x), and of w q': far from zero lse - x would lose its digits
     A energy = 0;                   // sum of exp(x - m) (x - m)
     int first_maximum = 0x7fffffff, first_nan = 0x7fffffff;
 
     __device__ __forceinline__ void over_lanes() {
         const State<A> state = state_of(m, lane_sum<kLanes>(s));
         m = state.m, s = state.s;
-        if constexpr (kSpread) pull = lane_sum<kLanes>(pull), mass = lane_sum<kLanes>(mass);
+        if constexpr (kSpread) gap = lane_sum<kLanes>(gap), mass = lane_sum<kLanes>(mass);
         if constexpr (kAux) {
             energy = lane_sum<kLanes>(energy);
             first_maximum = lane_minimum<kLanes>(first_maximum);
@@ -44,7 +50,7 @@ struct RowSums {
     __device__ __forceinline__ Record record() const {
         Record found;
         found.at[0] = m, found.at[1] = s;
-        if constexpr (kSpread) found.at[2] = pull, found.at[3] = mass;
+        if constexpr (kSpread) found.at[2] = gap, found.at[3] = mass;
         if constexpr (kAux) found.at[kFound - 2] = energy, found.at[kFound - 1] = as_number(predicted(), A());
         return found;
     }
@@ -54,9 +60,11 @@ struct RowSums {
         const State<A> row = merge_records<A, kFound>(records, ExpOf());
         m = row.m, s = row.s;
         if constexpr (kSpread) {
-            pull = mass = 0;
-            for_my_records<A, kFound>(records, [&](const A* r) { pull += r[2], mass += r[3]; });
-            pull = lane_sum<32>(pull), mass = lane_sum<32>(mass);
+            gap = mass = 0;
+            for_my_records<A, kFound>(records, [&](const A* r) {
+                gap += shifted_gap(r[0], r[2], r[3], row.m), mass += r[3];
+            });
+            gap = lane_sum<32>(gap), mass = lane_sum<32>(mass);
         }
         if constexpr (kAux) {
             energy = 0, first_maximum = first_nan = 0x7fffffff;
@@ -74,7 +82,10 @@ struct RowSums {
     // One more record, thread by thread.
     __device__ __forceinline__ void absorb(const A* record) {
         const State<A> both = online_softmax::merge(State<A>{m, s}, State<A>{record[0], record[1]}, Exp());
-        if constexpr (kSpread) pull += record[2], mass += record[3];
+        if constexpr (kSpread) {
+            gap = shifted_gap(m, gap, mass, both.m) + shifted_gap(record[0], record[2], record[3], both.m);
+            mass += record[3];
+        }
         if constexpr (kAux) {
             energy = shifted_energy(m, s, energy, both.m) + shifted_energy(record[0], record[1], record[kFound - 2], both.m);
             const int index = as_index(record[kFound - 1]);
@@ -86,6 +97,7 @@ struct RowSums {
     }
     // What the lanes of a warp absorbed, against their common maximum; then over_lanes() adds up.
     __device__ __forceinline__ void rebase(A common) {
+        if constexpr (kSpread) gap = shifted_gap(m, gap, mass, common);
         if constexpr (kAux) {
             energy = shifted_energy(m, s, energy, common);
             if (m != common) first_maximum = 0x7fffffff;
@@ -101,10 +113,11 @@ template <bool KEEP, class ExpFn, class A, class MassOf>
 __device__ __forceinline__ RowSums<A> sums_of(A* values, A m, const Part& part, int thread, const MassOf& mass_of) {
     RowSums<A> sums;
     if constexpr (kSpread) {
+        const A reference = m == -infinity<A>() ? A(0) : m;
         for_each<kSlots, kElements, kGroup>(part, thread, [&](int i, int position) {
             const A mass = mass_of(position + part.column);
             sums.mass += mass;
-            sums.pull += mass != A(0) ? mass * values[i] : A(0);  // no mass, no part: not even of -inf
+            sums.gap += mass != A(0) ? mass * (reference - values[i]) : A(0);  // no mass, no part: not even of -inf
         });
     }
     if constexpr (kAux) {
@@ -156,10 +169,10 @@ struct RowLoss {
         if (!known || !is_finite(whole)) return not_a_number<A>();
         A loss = 0;
         if constexpr (kProbabilities) {
-            loss = sums.mass * whole - sums.pull;
+            loss = sums.gap + sums.mass * log(sums.s);
         } else {
             if (label_mass != A(0)) loss = label_mass * ((sums.m - label_logit) + log(sums.s));
-            if (kSmoothing) loss += spread * (sums.mass * whole - sums.pull);
+            if (kSmoothing) loss += spread * (sums.gap + sums.mass * log(sums.s));
         }
         return loss + z_loss * whole * whole;
     }

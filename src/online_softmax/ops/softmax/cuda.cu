@@ -39,12 +39,17 @@ __device__ Compute precise_log_sum(const Compute* values, Compute m, States* exc
     return log1p((maxima - 1) + rest);
 }
 
-__device__ __forceinline__ Compute log_sum_exp(const Compute* values, State<Compute> row, States* exchange) {
-    // Only where the result is small do the lost terms show.
-    constexpr bool may_show = sizeof(Input) > 2;
-    if (may_show && row.s < Compute(1.125) && fabs(row.m) < Compute(0.125))
-        return row.m + precise_log_sum(values, row.m, exchange);
-    return row.m + log(row.s);
+// log s, with the terms that rounding s lost where they may show.
+__device__ __forceinline__ Compute log_sum(const Compute* values, State<Compute> row, bool shows, States* exchange) {
+    if constexpr (sizeof(Input) > 2) {
+        const bool lost = shows && row.s < Compute(1.125);
+        // Rows that share a warp go together: its shuffles need all lanes.
+        if (kLanes < 32 ? __any_sync(0xffffffffu, lost) : lost) {
+            const Compute precise = precise_log_sum(values, row.m, exchange);
+            if (lost) return precise;
+        }
+    }
+    return log(row.s);
 }
 
 // Where this thread's group stands.
@@ -109,11 +114,14 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
         store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread,
                                                                 [&](int i, int) { return values[i] * scale; });
     } else if constexpr (kOperation == kLogSoftmax) {
-        const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
+        // The dominant class's own logarithm is -log s, and small.
+        const Compute log_sum_of_row = log_sum(values, total, true, &exchange);
+        const Compute log_s = undefined ? not_a_number<Compute>() : log_sum_of_row;
         store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread,
                                                                 [&](int i, int) { return values[i] - total.m - log_s; });
     } else {
-        const Compute lse = log_sum_exp(values, total, &exchange);
+        const bool near_zero = fabs(total.m) < Compute(0.125);  // only then are the lost terms not below lse's digits
+        const Compute lse = total.m + log_sum(values, total, near_zero, &exchange);
         if (here.active && here.rank == 0 && thread == 0) y[here.row] = Narrow<Output>::one(lse);
     }
 }

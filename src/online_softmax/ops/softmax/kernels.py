@@ -8,32 +8,26 @@ import torch
 
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
-from ..._cuda.launch import Loaded, load
-from ..._cuda.limits import device_limits
+from ..._cuda.launch import Loaded, load_first_fitting
+from ..._cuda.limits import Limits
 from ..._cuda.rows import Rows, compute_dtype
 from . import plans
-from .plans import LOGSUMEXP
+from .plans import LOGSUMEXP, Plan
 
 
 @lru_cache(maxsize=4096)
 def _kernels(
     kind: str, device: int, operation: int, dtype: torch.dtype, out: torch.dtype, words: int
 ) -> tuple[tuple[Loaded, ...], Geometry, str]:
-    limits = device_limits(device)
-    while True:
+    def plan_of(limits: Limits) -> Plan:
         if kind == "forward":
-            plan = plans.forward(operation, words, dtype.itemsize, limits)
-        elif kind == "backward":
-            plan = plans.backward(words, dtype.itemsize, limits)
-        else:
-            plan = plans.logsumexp_backward(words, dtype.itemsize)
-        loaded = tuple(
-            load(device, source, plan.shape.threads, plan.shape.cluster, plan.shared)
-            for source in plan.sources(operation, dtype, out)
-        )
-        if loaded[0].resident or plan.shape.cluster <= 8:
-            return loaded, plan.shape, plan.file
-        limits = limits._replace(largest_cluster=8)  # this device, or the part of it we have, grants no sixteen
+            return plans.forward(operation, words, dtype.itemsize, limits)
+        if kind == "backward":
+            return plans.backward(words, dtype.itemsize, limits)
+        return plans.logsumexp_backward(words, dtype.itemsize)
+
+    loaded, plan = load_first_fitting(device, plan_of, lambda found: found.sources(operation, dtype, out))
+    return loaded, plan.shape, plan.file
 
 
 def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
