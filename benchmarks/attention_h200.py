@@ -83,11 +83,14 @@ def check_merge() -> None:
             grads = torch.autograd.grad([out, lse], leaves, [up, up_lse], retain_graph=True)
             found[impl] = [out.detach(), lse.detach(), *grads]
         worst = 0.0
-        for got, want in zip(found["cuda"], found["reference"], strict=True):
+        # The gradient of lse is made from out as it was rounded, and where two ways to add round it to different
+        # neighbours they differ by as much: its unit is that of outs.  (tests/gpu compares it from the same out.)
+        units = [torch.finfo(x.dtype).eps for x in found["cuda"][:3]] + [torch.finfo(dtype).eps]
+        for got, want, unit in zip(found["cuda"], found["reference"], units, strict=True):
             same = torch.equal(torch.isnan(got), torch.isnan(want)) and torch.equal(got.isinf(), want.isinf())
             finite = want.isfinite()
             gap = (got[finite].double() - want[finite].double()).abs().max() / want[finite].abs().max().double()
-            worst = max(worst, float("inf") if not same else gap.item() / torch.finfo(got.dtype).eps)
+            worst = max(worst, float("inf") if not same else gap.item() / unit)
         say(
             check="merge_attention",
             dtype=str(dtype),

@@ -121,6 +121,21 @@ def test_a_thousand_lengths_share_a_few_dozen_shapes():
     assert len(plain) <= 48
 
 
+def test_what_a_device_cannot_keep_is_split_and_no_grid_is_empty():
+    limits = limits_of((9, 0))
+    for largest in (16, 8, 4, 2, 1, 0):
+        granted = limits._replace(largest_cluster=largest)
+        for words in (17, 4097, 10000, 16385, 65536):
+            for plan in (
+                plan_loss(words, F32, OFF, granted),
+                plans.forward(0, words, 4, granted),
+                plans.backward(words, 4, granted),
+            ):
+                assert plan.shape.cluster <= max(1, largest)
+                assert "split" in plan.file or words <= plan.shape.words
+                assert plan.shape.grid(3, 0) >= 1
+
+
 def test_fp64_compiles():
     limits = limits_of((9, 0))
     words = geometry.words_of(5000, 8, False)

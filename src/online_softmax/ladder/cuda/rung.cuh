@@ -17,11 +17,11 @@ constexpr int kWarp = 32;            // threads that can exchange registers by a
 constexpr int kMostWarps = 1024 / kWarp;
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kBlock = kMostWarps * kWarp;  // threads of a block, where a block takes a row
-constexpr int kAhead = sizeof(Element) == 8 ? 4 : 8;  // loads a thread has in flight
+constexpr int kAhead = sizeof(Element) == 8 ? 4 : 8;  // elements a thread reads at once
 
 // fn(COUNT columns, their elements) for all columns of thread t: t, t + 1024, t + 2048, ...  A warp reads 32 neighbours
-// in one transaction, and eight loads of each thread are on their way before the first is used: memory answers after
-// hundreds of cycles, and only bytes in flight hide that.
+// in one transaction, and all kAhead loads of a thread are on their way before the first is used: memory answers
+// after hundreds of cycles, and only bytes in flight hide that.
 template <class Fn>
 __device__ __forceinline__ void for_my_columns(const Element* x, Index columns, Fn fn) {
     Index i = threadIdx.x;
@@ -53,7 +53,8 @@ __device__ __forceinline__ void store(T* to, Number value) {
 // Every rung has the same arguments.  A softmax writes `result`; a loss reads `target`, and writes `loss` and, as its
 // gradient, `result`.
 #define RUNG extern "C" __global__ void rung RUNG_ARGUMENTS
-// One block a row, two at a time on each multiprocessor: while one waits for its threads, the other reads.
+// One block a row, two (of double, at least one) at a time on each multiprocessor: while the threads of one wait for one
+// another, the other reads.
 #define BLOCK_RUNG                                                                                  \
     extern "C" __global__ void __launch_bounds__(online_softmax::ladder::kBlock,                    \
                                                  sizeof(online_softmax::ladder::Element) == 8 ? 1 : 2) rung RUNG_ARGUMENTS

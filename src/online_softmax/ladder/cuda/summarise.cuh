@@ -19,7 +19,7 @@ __device__ __forceinline__ State<Number> over_warp(State<Number> state) {
 __device__ __forceinline__ State<Number> summarise(const Element* x, Index columns) {
     State<Number> state = empty_state<Number>();
     for_my_columns(x, columns, [&]<int COUNT>(Index, const Number (&values)[COUNT]) {
-        // Eight elements join at once: one correction of the sum for all, not one an element.
+        // Eight elements (four of double) join at once: one correction of the sum for all, not one an element.
         State<Number> parts[COUNT + 1] = {state};
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) parts[k + 1] = {values[k], Number(1)};
