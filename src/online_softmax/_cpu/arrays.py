@@ -14,7 +14,7 @@ import numpy as np
 from . import num_threads
 
 #: Less is not worth waking another thread for (pieces.h has the same number).
-_ELEMENTS_A_TASK = 1 << 15
+ELEMENTS_A_TASK = 1 << 15
 _BFLOAT16 = 1  # types.h
 
 
@@ -58,8 +58,8 @@ def argument(x: Any) -> Any:
 def threads_for(x: Any) -> int:
     """How many threads may work on `x`."""
     if isinstance(x, np.ndarray):
-        return num_threads() if x.size > _ELEMENTS_A_TASK else 1
-    return sys.modules["torch"].get_num_threads() if x.numel() > _ELEMENTS_A_TASK else 1
+        return num_threads() if x.size > ELEMENTS_A_TASK else 1
+    return sys.modules["torch"].get_num_threads() if x.numel() > ELEMENTS_A_TASK else 1
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..._arguments import check_out, check_where, explains_dim, merge_axes, normalise_axes
 from ..._arrays import Array, compute_dtype, detached, floating_array, is_tensor, namespace, result_dtype
 from ..._dispatch import implementation, refuse_named
@@ -100,7 +102,7 @@ def log_softmax(
 
 
 def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any, impl: str) -> Array:
-    if is_tensor(x):
+    if type(x) is not np.ndarray and is_tensor(x):
         from . import torch_op
 
         return torch_op.normalised(name, x, axis, where, dtype, out, impl)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..._cpu import _native
-from ..._cpu.arrays import argument, empty, readable, threads_for
+from ..._cpu.arrays import ELEMENTS_A_TASK, argument, empty, readable, threads_for
 
 _SOFTMAX, _LOG_SOFTMAX, _LOGSUMEXP = 0, 1, 2  # kernels.h
 
@@ -49,6 +51,11 @@ def logsumexp_backward(grad: Any, x: Any, lse: Any, axis: int, out: Any = None) 
 
 def _forward(operation: int, x: Any, axis: int, dtype: Any, out: Any) -> Any:
     if out is None:
+        if type(x) is np.ndarray and x.size <= ELEMENTS_A_TASK and x.dtype.kind == dtype.kind == "f":
+            # The short way of small arrays, for which the lines below cost more than the work.
+            out = np.empty(x.shape, dtype)
+            if _native.softmax_forward(operation, x, out, axis, 1):
+                return out
         out = empty(x, x.shape, dtype)
     if not _native.softmax_forward(operation, argument(x), argument(out), axis, threads_for(x)):
         fresh = empty(x, out.shape, dtype)
