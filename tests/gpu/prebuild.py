@@ -46,7 +46,7 @@ def softmax_sources(limits: Limits) -> set[Source]:
 def cross_entropy_sources(limits: Limits) -> set[Source]:
     import test_cross_entropy as tests
 
-    from online_softmax.ops.cross_entropy.switches import Switches, plan
+    from online_softmax.ops.cross_entropy.switches import Switches, backward, plan
 
     found: set[Source] = set()
     for dtype, classes in tests.CASES:
@@ -73,6 +73,8 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
         for switches in wanted:
             words = geometry.words_of(classes, dtype.itemsize, aligned and switches.target != torch.int32)
             found.update(plan(words, dtype, switches, limits).sources(dtype, switches))
+            if switches.gradient and not switches.aux:
+                found.update(backward(words).sources(dtype, switches))
     return found
 
 

@@ -34,10 +34,15 @@ def main() -> None:
         weight = torch.rand(length, device="cuda")
         result = cross_entropy.forward(x, target, None, None, Options(), gradient=True)
         cross_entropy.rescale(result.gradient, result.loss)
+        given = (result.lse, result.lse_low, result.divisors)
+        cross_entropy.backward(x, target, None, *given, Options(), result.loss, result.lse)
         if length in (501, 9001, 1600001):
             every = Options(label_smoothing=0.1, scale=0.5, softcap=20.0, z_loss=1e-3)
             cross_entropy.forward(x, target, weight, None, every, aux=True, gradient=True)
-            cross_entropy.forward(x, torch.softmax(x.float(), 1), None, None, Options(), gradient=True)
+            cross_entropy.backward(x, target, weight, *given, every, result.loss, result.lse)
+            probabilities = torch.softmax(x.float(), 1)
+            cross_entropy.forward(x, probabilities, None, None, Options(), gradient=True)
+            cross_entropy.backward(x, probabilities, weight, *given, every, result.loss, result.lse)
     line = rows(999, torch.float32)
     line[1] = torch.inf
     for axis in (0, 1):

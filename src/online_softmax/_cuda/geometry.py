@@ -142,6 +142,11 @@ def split(itemsize: int, arrays: int = 1) -> Geometry:
     return Geometry(512, 512, slots, blocks=2)
 
 
+def elementwise(words: int) -> Geometry:
+    """Nothing to reduce: pieces of a row, or short rows whole."""
+    return within_warp(words, 4) or Geometry(128, 128, 4, blocks=6)
+
+
 def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
     """Clusters that stay.  `costly` counts options that need registers for every element or record."""
     few = 4 if itemsize == 2 else 8

@@ -11,6 +11,20 @@ constexpr bool kWeighted = WEIGHTED, kSmoothing = SMOOTHING, kScaled = SCALED, k
 constexpr bool kSpread = kSmoothing || kProbabilities;  // target mass on every class, not on one
 constexpr bool kZLoss = ZLOSS, kAux = AUX, kGradient = GRADIENT;
 
+using ExpOf = Either<sizeof(Input) == 2, FastExp, Exp>::type;
+
+// A class index.  Probabilities are none, but the code that would take them for one is compiled all the same.
+template <class T>
+__device__ __forceinline__ int64 label_of(T) { return -1; }
+__device__ __forceinline__ int64 label_of(int index) { return index; }
+__device__ __forceinline__ int64 label_of(int64 index) { return index; }
+
+// 1 / divisor; with nothing to divide by, nothing counts: the gradient is 0, not NaN.
+template <class A>
+__device__ __forceinline__ A over(A divisor) {
+    return divisor == A(0) ? A(0) : 1 / divisor;
+}
+
 // tanh to two units in the last place of its largest value, with two special-function instructions and no branch.
 __device__ __forceinline__ float hyperbolic_tangent(float x) {
     const float power = exp2_fast(x * (2 * kLog2E));  // +inf and 0 at the ends give exactly 1 and -1

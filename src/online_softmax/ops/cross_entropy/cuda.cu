@@ -16,10 +16,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes, int64 logits_stride,
                    int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
                    int64 ignore_index, double scale, double softcap, double smoothing, double z_loss, double reported_z,
-                   const Compute* divisors, const Compute* grad_loss, int64 grad_loss_stride, const Compute* grad_lse,
-                   int64 grad_lse_stride, Compute* losses, Compute* lses, Compute* lse_lows,
-                   Compute* z_losses, int64* predictions,
-                   Compute* entropies) {
+                   const Compute* divisors, Compute* losses, Compute* lses, Compute* lse_lows, Compute* z_losses,
+                   int64* predictions, Compute* entropies) {
     const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 stride = int64(gridDim.x) / kCluster * kRowsPerBlock;
@@ -36,7 +34,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     const auto turn_to = [&](int64 r) {
         source = logits + (r < rows ? r * logits_stride : 0);
         next = share_of_row(source, r < rows ? classes : 0, rank);
-        if constexpr (!kProbabilities) next_label = r < rows ? int64(targets[r * target_stride]) : ignore_index;
+        if constexpr (!kProbabilities) next_label = r < rows ? label_of(targets[r * target_stride]) : ignore_index;
         if constexpr (!kWithinWarp) {
             copy_words_async<Input, kSlots, kGroup>(slots, source, next, thread);
             copy_async_commit();
@@ -104,19 +102,15 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             }
         }
         if constexpr (kGradient) {
-            const Compute incoming = grad_loss && active ? grad_loss[row * grad_loss_stride] : Compute(1);
-            const Compute incoming_lse = grad_lse && active ? grad_lse[row * grad_lse_stride] : Compute(0);
-            const Compute on_class = kept ? incoming * per_class : Compute(0);
-            const Compute on_z = kept ? incoming * per_row * Compute(2 * z_loss) : Compute(0);
-            const Compute pull = result.pull(on_class, on_z, incoming_lse);
-            const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
+            const Compute on_class = kept ? per_class : Compute(0);
+            const Compute pull = result.pull(on_class, per_row * Compute(2 * z_loss));
             const Compute chain = kScaled ? logit.scale : Compute(1);
             const Compute factor = result.probability_factor(sums.m) * pull * chain;
             const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
             Input* const target_row = gradient + row * gradient_stride;
             // Worked out again: while the registers held the row, there was no room for it.
             const Part part = share_of_row(hidden(logits + (active ? row * logits_stride : 0)), active ? classes : 0, rank);
-            if (silent) {
+            if (!kept) {  // 0, whatever the row holds
                 for (int at = thread * kElements; at < part.high; at += kGroup * kElements) {
                     for (int k = 0; k < kElements; ++k)
                         if (part.holds(at + k)) target_row[part.column + at + k] = Narrow<Input>::one(Compute(0));

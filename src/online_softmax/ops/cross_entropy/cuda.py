@@ -102,25 +102,25 @@ def backward(
     grad_lse: torch.Tensor | None,
     gradient: Any = True,
 ) -> torch.Tensor:
-    """The gradient for any incoming gradients.  Reads the logits once and sums them again: that costs no traffic, and
-    the kernel is forward's."""
+    """The gradient for any incoming gradients, from the lse and lse_low that are given: they may be those of longer
+    rows of which these are a part."""
     written, gradient = _gradient(logits, gradient)
-    compute = compute_dtype(logits.dtype)
-    grad_loss = grad_loss.to(compute)
-    grad_lse = None if grad_lse is None else grad_lse.to(compute)
-    incoming = (
-        grad_loss.data_ptr(),
-        grad_loss.stride(0) if grad_loss.ndim else 0,
-        0 if grad_lse is None else grad_lse.data_ptr(),
-        0 if grad_lse is None else grad_lse.stride(0),
-    )
-    if logits.numel():
-        scratch = torch.empty((3, logits.shape[0]), dtype=compute, device=logits.device)
-        kernels.run(
-            _side_by_side(logits), _target(logits, target), weight, options, divisors, scratch, written, incoming
-        )
     assert written is not None
     assert gradient is not None
+    if logits.numel():
+        compute = compute_dtype(logits.dtype)
+        kernels.backward(
+            _side_by_side(logits),
+            _target(logits, target),
+            weight,
+            lse.to(compute).contiguous(),
+            lse_low.to(compute).contiguous(),
+            divisors,
+            options,
+            grad_loss.to(compute),
+            None if grad_lse is None else grad_lse.to(compute),
+            written,
+        )
     return gradient if written is gradient else gradient.copy_(written)
 
 

@@ -1,4 +1,5 @@
-"""Launches of the row kernels of cross-entropy: in registers (cuda.cu), or split over blocks (split.cu)."""
+"""Launches of the row kernels of cross-entropy: forward in registers (cuda.cu) or split over blocks (split.cu), and the
+gradient from a given log-sum-exp (backward.cu)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
 from ..._cuda.launch import Loaded, load_first_fitting
 from .options import Options
-from .switches import Switches, plan
+from .switches import MASS_THREADS, Switches, plan
+from .switches import backward as plan_backward
 
 
 @lru_cache(maxsize=4096)
@@ -21,6 +23,40 @@ def _kernels(
         device, lambda limits: plan(words, dtype, switches, limits), lambda found: found.sources(dtype, switches)
     )
     return loaded, chosen.shape, chosen.file == "split.cu"
+
+
+@lru_cache(maxsize=4096)
+def _backward_kernels(
+    device: int, dtype: torch.dtype, words: int, switches: Switches
+) -> tuple[Loaded, Loaded, Geometry]:
+    chosen = plan_backward(words)
+    gradient, masses = chosen.sources(dtype, switches)
+    return load(device, gradient, chosen.shape.threads), load(device, masses, MASS_THREADS), chosen.shape
+
+
+def _switches(
+    target: torch.Tensor, weight: torch.Tensor | None, options: Options, aux: bool, gradient: bool
+) -> Switches:
+    return Switches(
+        target.dtype,
+        weight is not None,
+        options.label_smoothing != 0,
+        options.scale != 1,
+        options.softcap is not None,
+        options.z_loss != 0,
+        aux,
+        gradient,
+    )
+
+
+def _words(logits: torch.Tensor) -> int:
+    size = logits.element_size()
+    aligned = logits.data_ptr() % 16 == 0 and logits.stride(0) * size % 16 == 0
+    return geometry.words_of(logits.shape[1], size, aligned)
+
+
+def _factors(options: Options) -> tuple[float, float, float]:
+    return float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing)
 
 
 def _at(tensor: torch.Tensor | None) -> int:
@@ -35,38 +71,26 @@ def run(
     divisors: torch.Tensor,
     rows_out: torch.Tensor,
     gradient: torch.Tensor | None,
-    incoming: tuple[int, int, int, int] = (0, 0, 0, 0),
     aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
 ) -> None:
     """Launch over all rows.
 
-    `rows_out`: (3, M) for loss, lse and lse_low; `incoming`: grad_loss, its stride, grad_lse, its stride (pointers,
-    elements; 0 for none); `aux`: z_loss, predicted, entropy.  Classes lie side by side in logits, gradient and target.
+    `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy.  Classes lie side by side in
+    logits, gradient and target.
     """
     rows, classes = logits.shape
-    size = logits.element_size()
     step = logits.stride(0)
-    words = geometry.words_of(classes, size, logits.data_ptr() % 16 == 0 and step * size % 16 == 0)
-    switches = Switches(
-        target.dtype,
-        weight is not None,
-        options.label_smoothing != 0,
-        options.scale != 1,
-        options.softcap is not None,
-        options.z_loss != 0,
-        aux is not None,
-        gradient is not None,
-    )
+    words = _words(logits)
+    switches = _switches(target, weight, options, aux is not None, gradient is not None)
     kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
     gradient_step = 0 if gradient is None else gradient.stride(0)
     labels = (target.data_ptr(), target.stride(0), _at(weight))
-    factors = (float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing))
+    factors = _factors(options)
     z_loss = float(options.z_loss)
     summary = (
         z_loss,
         z_loss if options.reduction == "none" else 0.0,
         divisors.data_ptr(),
-        *incoming,
         *(rows_out.data_ptr() + i * rows_out.stride(0) * rows_out.element_size() for i in range(3)),
         *((0, 0, 0) if aux is None else (tensor.data_ptr() for tensor in aux)),
     )
@@ -116,3 +140,55 @@ def run(
             *factors,
             row_factors.data_ptr(),
         )
+
+
+def backward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    lse: torch.Tensor,
+    lse_low: torch.Tensor,
+    divisors: torch.Tensor,
+    options: Options,
+    grad_loss: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    gradient: torch.Tensor,
+) -> None:
+    """Launch over all rows.  Classes lie side by side in logits, gradient and target; lse and lse_low are contiguous,
+    and they and the incoming gradients are in the compute dtype."""
+    rows, classes = logits.shape
+    words = _words(logits)
+    switches = _switches(target, weight, options, aux=False, gradient=True)
+    device = logits.get_device()
+    write, add, shape = _backward_kernels(device, logits.dtype, words, switches)
+    labels = (target.data_ptr(), target.stride(0), _at(weight))
+    factors = _factors(options)
+    masses, mass_stride = None, 0  # of all classes, unless that is 1 or on the label's alone
+    if target.is_floating_point() or (switches.weighted and switches.smoothing):
+        mass_stride = int(target.is_floating_point() and target.stride(0) != 0)
+        masses = torch.empty(rows if mass_stride else 1, dtype=lse.dtype, device=logits.device)
+        add(masses.shape[0], *labels, classes, factors[2], masses.data_ptr())
+    pieces = shape.pieces(words)
+    write(
+        shape.grid(rows, 0) * pieces,
+        logits.data_ptr(),
+        gradient.data_ptr(),
+        rows,
+        classes,
+        pieces,
+        logits.stride(0),
+        gradient.stride(0),
+        *labels,
+        options.ignore_index,
+        *factors,
+        float(options.z_loss),
+        divisors.data_ptr(),
+        lse.data_ptr(),
+        lse_low.data_ptr(),
+        grad_loss.data_ptr(),
+        grad_loss.stride(0) if grad_loss.ndim else 0,
+        _at(grad_lse),
+        0 if grad_lse is None else grad_lse.stride(0),
+        _at(masses),
+        mass_stride,
+    )

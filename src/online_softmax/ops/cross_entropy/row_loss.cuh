@@ -6,8 +6,6 @@
 
 namespace online_softmax {
 
-using ExpOf = Either<sizeof(Input) == 2, FastExp, Exp>::type;
-
 constexpr int kFound = 2 + (kSpread ? 2 : 0) + (kAux ? 2 : 0);  // numbers in a warp's record
 
 __device__ __forceinline__ float as_number(int bits, float) { return __int_as_float(bits); }
@@ -134,12 +132,6 @@ __device__ __forceinline__ RowSums<A> sums_of(A* values, A m, const Part& part, 
     return sums;
 }
 
-// 1 / divisor; with nothing to divide by, nothing counts: the gradient is 0, not NaN.
-template <class A>
-__device__ __forceinline__ A over(A divisor) {
-    return divisor == A(0) ? A(0) : 1 / divisor;
-}
-
 template <class A>
 struct RowLoss {
     const RowSums<A>& sums;
@@ -178,9 +170,9 @@ struct RowLoss {
     }
 
     // What multiplies a class's probability in the gradient.
-    __device__ __forceinline__ A pull(A on_class, A on_z, A on_lse) const {
-        if (kept && !known) return not_a_number<A>();
-        return (kept ? on_class * mass : A(0)) + (kZLoss ? on_z * lse() : A(0)) + on_lse;
+    __device__ __forceinline__ A pull(A on_class, A on_z) const {
+        if (!kept) return 0;
+        return known ? on_class * mass + (kZLoss ? on_z * lse() : A(0)) : not_a_number<A>();
     }
     // exp(x - m_warp) times this is the probability; NaN in a row with +inf, with NaN, or all -inf.
     __device__ __forceinline__ A probability_factor(A m_warp) const {

@@ -15,6 +15,7 @@ static_assert(kCluster == 1 && !kWithinWarp, "pieces are blocks");
 struct Factors {
     Compute m, of_probability;  // gradient = exp(x - m) * of_probability
     Compute of_mass, of_label;  //   - of_mass * w q' - (of_label on the label's class),  all times the logit's slope
+    __device__ bool silent() const { return of_probability == 0 && of_mass == 0 && of_label == 0; }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
@@ -50,9 +51,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int classes, int64 logits_stride,
                   const Target* targets, int64 target_stride, const Compute* weight, int64 ignore_index, double scale,
                   double softcap, double smoothing, double z_loss, double reported_z, const Compute* divisors,
-                  const Compute* grad_loss, int64 grad_loss_stride, const Compute* grad_lse, int64 grad_lse_stride,
-                  Compute* losses, Compute* lses, Compute* lse_lows, Compute* z_losses, int64* predictions, Compute* entropies,
-                  Factors* factors) {
+                  Compute* losses, Compute* lses, Compute* lse_lows, Compute* z_losses, int64* predictions,
+                  Compute* entropies, Factors* factors) {
     const int64 row = blockIdx.x;
     __shared__ Found::Shared shared;
     Found exchange(shared);
@@ -67,7 +67,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
     Compute label_weight = 1, label_logit = 0, slope;
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     if constexpr (!kProbabilities) {
-        const int64 label = int64(targets[row * target_stride]);
+        const int64 label = label_of(targets[row * target_stride]);
         kept = label != ignore_index, known = label >= 0 && label < classes;
         if (kept && known) {
             if (kWeighted) label_weight = weight[label];
@@ -86,15 +86,11 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
         entropies[row] = total.entropy();
     }
     if constexpr (kGradient) {
-        const Compute incoming = grad_loss ? grad_loss[row * grad_loss_stride] : Compute(1);
-        const Compute incoming_lse = grad_lse ? grad_lse[row * grad_lse_stride] : Compute(0);
-        const Compute on_class = kept ? incoming * over(divisors[0]) : Compute(0);
-        const Compute on_z = kept ? incoming * over(divisors[1]) * Compute(2 * z_loss) : Compute(0);
-        const Compute pull = result.pull(on_class, on_z, incoming_lse);
+        const Compute on_class = kept ? over(divisors[0]) : Compute(0);
+        const Compute pull = result.pull(on_class, over(divisors[1]) * Compute(2 * z_loss));
         const Compute chain = kScaled ? logit.scale : Compute(1);
-        const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
         factors[row] = {total.m == -infinity<Compute>() ? Compute(0) : total.m,
-                        silent ? Compute(0) : result.probability_factor(total.m) * pull * chain,
+                        !kept ? Compute(0) : result.probability_factor(total.m) * pull * chain,
                         on_class * chain * (kProbabilities ? Compute(1) : spread),
                         kProbabilities ? Compute(0) : on_class * chain * label_weight * kept_mass};
     }
@@ -111,7 +107,7 @@ loss_pieces_write(const Input* logits, Input* gradient, int classes, int pieces,
     const Weight weight_of(nullptr, weight, 0, 0);
     const Mass mass_of{weight_of, target, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
-    const int64 label = kProbabilities ? -1 : int64(*target);
+    const int64 label = label_of(*target);
     Part part = piece.part;
     const Input* source = logits + map(piece.row) + piece.offset + part.column;
     part.column += int(piece.offset);
@@ -121,6 +117,7 @@ loss_pieces_write(const Input* logits, Input* gradient, int classes, int pieces,
                                                [&](int i, Compute x) { return logit(x, slopes[kSoftcap ? i : 0]); });
     store_words<Input, kSlots, kElements, kThreads, Compute>(
         gradient + piece.row * gradient_stride, part, threadIdx.x, [&](int i, int position) {
+            if (row.silent()) return Compute(0);  // whatever an ignored row holds
             const int column = position + part.column;
             Compute g = row.of_probability == Compute(0) ? Compute(0) : Exp()(values[i] - row.m) * row.of_probability;
             if constexpr (kSpread) {

@@ -83,3 +83,11 @@ def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> 
             return Plan("cuda.cu", ("cross_entropy_rows",), shape, shared)
     entries = ("loss_pieces_sum", "loss_pieces_merge", "loss_pieces_write")
     return Plan("split.cu", entries, geometry.split(dtype.itemsize)._replace(blocks=1), 0)
+
+
+MASS_THREADS = 512  # kMassThreads of backward.cu
+
+
+def backward(words: int) -> Plan:
+    """Lanes of a warp for short rows, pieces of long ones: nothing is summed over logits."""
+    return Plan("backward.cu", ("cross_entropy_backward", "sum_masses"), geometry.elementwise(words), 0)

@@ -51,7 +51,7 @@ def logsumexp_backward(grad: Any, x: Any, lse: Any, axis: int, out: Any = None) 
 
 def _forward(operation: int, x: Any, axis: int, dtype: Any, out: Any) -> Any:
     if out is None:
-        if type(x) is np.ndarray and x.size <= ELEMENTS_A_TASK and x.dtype.kind == dtype.kind == "f":
+        if type(x) is np.ndarray and x.size <= ELEMENTS_A_TASK and x.dtype == dtype and x.dtype.kind == "f":
             # The short way of small arrays, for which the lines below cost more than the work.
             out = np.empty(x.shape, dtype)
             if _native.softmax_forward(operation, x, out, axis, 1):

@@ -1,0 +1,116 @@
+// The gradient of cross-entropy from a log-sum-exp that is given, whether the row's own or that of a longer row of which
+// this one is a part:
+//
+//     dx_c = p_c (A sum of w q' + 2 z lse Z + grad_lse) - A w_c q'_c,      p = exp((x - lse) - lse_low)
+//
+// Nothing is summed over the logits, so a row is cut into pieces that blocks (or, short rows, lanes of a warp) take one
+// by one.  Each thread reads what it writes and nothing else: the gradient may take the logits' memory.
+#include "../../_cuda/rows.cuh"
+#include "classes.cuh"
+
+using namespace online_softmax;
+
+using Target = TARGET;
+using Weight = WeightInMemory<Compute>;
+using Mass = ClassMass<Compute, Weight, Target>;
+static_assert(kCluster == 1, "pieces are blocks");
+
+constexpr int kMassThreads = 512, kMassBlock = 8;  // added up by themselves first: no long accumulation
+
+// Per row, one block each: the sum of what ClassMass gives, for `masses` below.
+extern "C" __global__ void __launch_bounds__(kMassThreads)
+sum_masses(const Target* targets, int64 target_stride, const Compute* weight, int classes, double smoothing,
+           Compute* masses) {
+    const Weight weight_of(nullptr, weight, 0, 0);
+    const Mass mass_of{weight_of, targets + int64(blockIdx.x) * target_stride, Compute(1 - smoothing),
+                       Compute(smoothing / classes)};
+    Compute sum = 0;
+    for (int64 from = threadIdx.x; from < classes; from += kMassBlock * kMassThreads) {
+        Compute block = 0;
+#pragma unroll
+        for (int k = 0; k < kMassBlock; ++k) {
+            const int64 column = from + k * kMassThreads;
+            if (column < classes) block += mass_of(int(column));
+        }
+        sum += block;
+    }
+    __shared__ Compute of_warp[kMassThreads / 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    sum = lane_sum<32>(sum);
+    if (lane == 0) of_warp[warp] = sum;
+    __syncthreads();
+    if (warp != 0) return;
+    sum = lane_sum<32>(lane < kMassThreads / 32 ? of_warp[lane] : Compute(0));
+    if (lane == 0) masses[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
+cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int classes, int pieces, int64 logits_stride,
+                       int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
+                       int64 ignore_index, double scale, double softcap, double smoothing, double z_loss,
+                       const Compute* divisors, const Compute* lses, const Compute* lse_lows, const Compute* grad_loss,
+                       int64 grad_loss_stride, const Compute* grad_lse, int64 grad_lse_stride, const Compute* masses,
+                       int64 mass_stride) {
+    const int thread = threadIdx.x % kGroup;
+    const int64 row = int64(blockIdx.x) / pieces * kRowsPerBlock + threadIdx.x / kGroup;
+    if (row >= rows) return;
+    const int index = int(blockIdx.x % pieces);
+    const Input* const start = logits + row * logits_stride;
+    const int head = window_head(start);
+    constexpr int64 room = int64(kGroup) * kSlots * kElements;
+    const int64 offset = index == 0 ? 0 : index * room - head, left = classes - offset;
+    Part part = part_of_row<Input>(index == 0 ? head : 0, int(left < room ? left : room), 0, kGroup * kSlots);
+    part.column += int(offset);  // columns are the whole row's
+
+    Compute values[kValues];
+    load_words<Input, kSlots, kGroup>(values, start + part.column, part, thread, Compute(0));
+
+    // The class of an index target, the mass on it, and the mass of all classes.
+    const Target* const target = targets + row * target_stride;
+    const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
+    bool kept = true, known = true;
+    int own_class = -1;
+    Compute own_mass = 0, mass = 1;  // (1 - eps) + C (eps / C), without its rounding
+    if constexpr (kProbabilities) {
+        mass = masses[row * mass_stride];
+    } else {
+        const int64 label = label_of(*target);
+        kept = label != ignore_index, known = label >= 0 && label < classes;
+        if (kept && known) own_class = int(label);
+        const Compute label_weight = kWeighted && own_class >= 0 ? weight[own_class] : Compute(1);
+        own_mass = label_weight * (kept_mass + spread);
+        if constexpr (kWeighted) mass = label_weight * kept_mass + (kSmoothing ? spread * masses[0] : Compute(0));
+    }
+
+    // A row without a finite lse (NaN, +inf, nothing but -inf) has no gradient to give: NaN.
+    const Compute given = lses[row], lse_low = lse_lows[row];
+    const Compute lse = is_finite(given) ? given : not_a_number<Compute>();
+    const Compute incoming = kept ? grad_loss[row * grad_loss_stride] : Compute(0);
+    const Compute on_class = kept ? incoming * over(divisors[0]) : Compute(0);
+    Compute pull = kept ? on_class * mass : Compute(0);  // what multiplies a class's probability
+    if (kZLoss && kept) pull += incoming * over(divisors[1]) * Compute(2 * z_loss) * lse;
+    if (grad_lse) pull += grad_lse[row * grad_lse_stride];
+    if (kept && !known) pull = not_a_number<Compute>();
+    const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
+
+    const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
+    const Compute chain = kScaled ? logit.scale : Compute(1);
+    const Compute factor = pull * chain, own_push = on_class * own_mass * chain;
+    const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
+    const Weight weight_of(nullptr, weight, 0, 0);
+    const Mass mass_of{weight_of, target, kept_mass, spread};
+    store_words<Input, kSlots, kElements, kGroup, Compute>(
+        gradient + row * gradient_stride, part, thread, [&](int i, int position) -> Compute {
+            if (silent) return 0;
+            const int column = position + part.column;
+            Compute slope = 1;
+            const Compute x = logit(values[i], slope);
+            Compute taken = 0;
+            if constexpr (kSpread) {
+                const bool there = !(kProbabilities || kWeighted) || part.holds(position);
+                if (there) taken = push * mass_of(column);
+            }
+            if (!kProbabilities && column == own_class) taken = own_push;
+            return (ExpOf()((x - lse) - lse_low) * factor - taken) * slope;
+        });
+}

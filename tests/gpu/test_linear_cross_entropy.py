@@ -1,0 +1,59 @@
+"""linear_cross_entropy with the vocabulary in several chunks, on the GPU against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import DEVICE, DTYPES
+
+import online_softmax as osm
+from online_softmax.ops.linear_cross_entropy import plan
+
+ROWS, HIDDEN, CLASSES = 96, 64, 5000
+# Relative to the gradient's norm: logits are rounded to their dtype between two products.
+BOUND = {torch.float16: 5e-3, torch.bfloat16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-10}
+CASES = [
+    {},
+    {"label_smoothing": 0.1},
+    {"label_smoothing": 0.1, "weighted": True, "z_loss": 1e-3},
+    {"weighted": True, "scale": 0.7, "softcap": 5.0},
+]
+
+
+def truth_of(x, weight, target, class_weight, label_smoothing=0.0, z_loss=0.0, scale=1.0, softcap=None):
+    """(loss, gradient of x, gradient of the weight) in float64."""
+    x, weight = (each.detach().double().requires_grad_() for each in (x, weight))
+    logits = x @ weight.T * scale
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    loss = torch.nn.functional.cross_entropy(
+        logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
+    )
+    kept = target != -100
+    loss = (loss + z_loss * torch.where(kept, logits.logsumexp(1) ** 2, 0.0)).sum()
+    return loss.detach(), *torch.autograd.grad(loss, (x, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_vocabulary_in_chunks(dtype, case, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    assert len(list(plan.even(CLASSES, plan.classes_at_once(ROWS, dtype.itemsize, "cuda"), 64))) > 4
+    case = dict(case)
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
+    weight = (torch.randn(CLASSES, HIDDEN, device=DEVICE, generator=generator) / 4).to(dtype).requires_grad_()
+    target = torch.randint(0, CLASSES, (ROWS,), device=DEVICE, generator=generator)
+    target[::7] = -100
+    compute = torch.float64 if dtype == torch.float64 else torch.float32
+    class_weight = None
+    if case.pop("weighted", False):
+        class_weight = torch.rand(CLASSES, device=DEVICE, generator=generator).to(compute) + 0.1
+    wide = None if class_weight is None else class_weight.double()
+    loss, dx, dw = truth_of(x, weight, target, wide, **case)
+    got = osm.linear_cross_entropy(x, weight, target, weight=class_weight, reduction="sum", memory="least", **case)
+    got.backward()
+    assert abs(got.item() - loss.item()) <= BOUND[dtype] * abs(loss.item())
+    for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
+        assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
+    assert (x.grad[::7] == 0).all()
