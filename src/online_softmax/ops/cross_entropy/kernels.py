@@ -9,7 +9,7 @@ import torch
 
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
-from ..._cuda.launch import Loaded, load_first_fitting
+from ..._cuda.launch import Loaded, load, load_first_fitting
 from .options import Options
 from .switches import MASS_THREADS, Switches, plan
 from .switches import backward as plan_backward
