@@ -18,11 +18,10 @@ BLOCK_RUNG {
     if (threadIdx.x == 0) loss[blockIdx.x] = log(s) - (widen(x[t]) - state.m);
 
     const Number over_s = 1 / s;
-    for_my_columns(x, columns, [&](Index i, const auto& values) {  // read 2
-        for (const Number v : values) {
-            const Number p = Exp()(v - state.m) * over_s;
+    for_my_columns(x, columns, [&](Index i, const Number* x, int count) {  // read 2
+        for (int k = 0; k < count; ++k, i += kBlock) {
+            const Number p = Exp()(x[k] - state.m) * over_s;
             store(gradient + i, i == t ? p - 1 : p);
-            i += kBlock;
         }
     });
 }

@@ -15,7 +15,7 @@ BLOCK_RUNG {
     const State<Number> state = summarise(x, columns);  // read 1
 
     const Number over_s = 1 / (state.s + (state.m - state.m));  // infinite m: the whole row is NaN, as everywhere
-    for_my_columns(x, columns, [&](Index i, const auto& values) {  // read 2
-        for (const Number v : values) store(y + i, Exp()(v - state.m) * over_s), i += kBlock;
+    for_my_columns(x, columns, [&](Index i, const Number* x, int count) {  // read 2
+        for (int k = 0; k < count; ++k) store(y + i + k * kBlock, Exp()(x[k] - state.m) * over_s);
     });
 }

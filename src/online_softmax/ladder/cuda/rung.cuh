@@ -19,7 +19,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kBlock = kMostWarps * kWarp;  // threads of a block, where a block takes a row
 constexpr int kAhead = sizeof(Element) == 8 ? 4 : 8;  // elements a thread reads at once
 
-// fn(COUNT columns, their elements) for all columns of thread t: t, t + 1024, t + 2048, ...  A warp reads 32 neighbours
+// fn(column, elements, count) for all columns of thread t: t, t + 1024, t + 2048, ...  A warp reads 32 neighbours
 // in one transaction, and all kAhead loads of a thread are on their way before the first is used: memory answers
 // after hundreds of cycles, and only bytes in flight hide that.
 template <class Fn>
@@ -32,11 +32,11 @@ __device__ __forceinline__ void for_my_columns(const Element* x, Index columns, 
         Number values[kAhead];
 #pragma unroll
         for (int k = 0; k < kAhead; ++k) values[k] = widen(read[k]);
-        fn(i, values);
+        fn(i, values, kAhead);
     }
     for (; i < columns; i += kBlock) {
         const Number value[1] = {widen(x[i])};
-        fn(i, value);
+        fn(i, value, 1);
     }
 }
 

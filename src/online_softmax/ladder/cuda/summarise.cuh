@@ -18,12 +18,11 @@ __device__ __forceinline__ State<Number> over_warp(State<Number> state) {
 // Read once: every thread keeps a state of the elements it sees, then states are merged.  Every thread gets the row's.
 __device__ __forceinline__ State<Number> summarise(const Element* x, Index columns) {
     State<Number> state = empty_state<Number>();
-    for_my_columns(x, columns, [&]<int COUNT>(Index, const Number (&values)[COUNT]) {
+    for_my_columns(x, columns, [&](Index, const Number* x, int count) {
         // Eight elements (four of double) join at once: one correction of the sum for all, not one an element.
-        State<Number> parts[COUNT + 1] = {state};
-#pragma unroll
-        for (int k = 0; k < COUNT; ++k) parts[k + 1] = {values[k], Number(1)};
-        state = merge_all(parts, COUNT + 1, Exp());
+        State<Number> parts[kAhead + 1] = {state};
+        for (int k = 0; k < count; ++k) parts[k + 1] = {x[k], Number(1)};
+        state = merge_all(parts, count + 1, Exp());
     });
     state = over_warp(state);
 

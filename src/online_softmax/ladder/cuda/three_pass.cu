@@ -29,19 +29,19 @@ BLOCK_RUNG {
     Element* y = result + blockIdx.x * columns;
 
     Number m = negative_infinity<Number>();
-    for_my_columns(x, columns, [&](Index, const auto& values) {  // read 1
-        for (const Number v : values) m = v > m ? v : m;
+    for_my_columns(x, columns, [&](Index, const Number* x, int count) {  // read 1
+        for (int k = 0; k < count; ++k) m = x[k] > m ? x[k] : m;
     });
     m = over_block(m, negative_infinity<Number>(), [](Number a, Number b) { return a > b ? a : b; });
 
     Number s = 0;
-    for_my_columns(x, columns, [&](Index, const auto& values) {  // read 2
-        for (const Number v : values) s += Exp()(v - m);
+    for_my_columns(x, columns, [&](Index, const Number* x, int count) {  // read 2
+        for (int k = 0; k < count; ++k) s += Exp()(x[k] - m);
     });
     s = over_block(s, Number(0), [](Number a, Number b) { return a + b; });
 
     const Number over_s = 1 / s;
-    for_my_columns(x, columns, [&](Index i, const auto& values) {  // read 3
-        for (const Number v : values) store(y + i, Exp()(v - m) * over_s), i += kBlock;
+    for_my_columns(x, columns, [&](Index i, const Number* x, int count) {  // read 3
+        for (int k = 0; k < count; ++k) store(y + i + k * kBlock, Exp()(x[k] - m) * over_s);
     });
 }
