@@ -48,13 +48,13 @@ void gradient_row(const AttentionTile& tile, const AttentionGradient& in, std::i
     const std::int64_t seen = lse == -infinity<T> ? 0 : tile.visible(row);
     const T steady = lse == infinity<T> ? lse - lse : lse;
 #pragma omp simd
-    for (std::int64_t i = 0; i < seen; ++i) {  // hot: attention gradient
-        const T x = p[i];
-        const T e = exponential_up_to_limit((x - steady) - low);
-        const T weight = x == -infinity<T> ? T(0) : e;
-        const T grad = weight * (d[i] - delta);
-        p[i] = weight;
-        d[i] = weight == T(0) ? T(0) : grad;
+    for (std::int64_t i = 0; i < seen; ++i) {  // a masked score, -inf, weighs exactly 0
+        p[i] = exponential_up_to_limit((p[i] - steady) - low);  // hot: attention weights
+    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < seen; ++i) {
+        const T grad = p[i] * (d[i] - delta);  // hot: attention gradient
+        d[i] = p[i] == T(0) ? T(0) : grad;
     }
     for (std::int64_t i = seen; i < tile.keys; ++i) p[i] = d[i] = T(0);
 }
