@@ -74,7 +74,7 @@ def check_where(where: Any, x: Array) -> Array:
         where = xp.asarray(where)
     if dtype_name(where.dtype) != "bool":
         raise TypeError(f"where has {describe(where)}; wanted dtype bool")
-    _same_library("where", where, x)
+    same_library("where", where, x)
     try:
         fits = np.broadcast_shapes(tuple(where.shape), tuple(x.shape)) == tuple(x.shape)
     except ValueError:
@@ -84,7 +84,8 @@ def check_where(where: Any, x: Array) -> Array:
     return where
 
 
-def _same_library(name: str, array: Array, x: Array) -> None:
+def same_library(name: str, array: Array, x: Array) -> None:
+    """Refuse an array of another library or device than x."""
     if is_tensor(array) != is_tensor(x) or (is_tensor(x) and array.device != x.device):
         raise TypeError(
             f"{name} has {describe(array)} ({type(array).__name__}), "
@@ -96,7 +97,7 @@ def check_out(out: Any, x: Array, dtype: Any) -> None:
     """Refuse an out= that cannot take the result: wrong kind, shape or dtype, read-only, or overlapping in part."""
     if not hasattr(out, "dtype") or not hasattr(out, "shape"):
         raise TypeError(f"out is a {type(out).__name__}; wanted an array of shape {tuple(x.shape)}")
-    _same_library("out", out, x)
+    same_library("out", out, x)
     if tuple(out.shape) != tuple(x.shape) or out.dtype != dtype:
         raise ValueError(f"out has {describe(out)}; wanted shape {tuple(x.shape)}, dtype {dtype_name(dtype)}")
     if isinstance(out, np.ndarray) and not out.flags.writeable:

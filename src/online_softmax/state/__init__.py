@@ -149,7 +149,7 @@ def merge(*states: State) -> State:
     Parameters
     ----------
     *states : State
-        At least one; all of one array library and dtype, shapes that broadcast; all with values or none.
+        At least one; all of one array library, shape and dtype; all with values or none.
 
     Returns
     -------
@@ -159,7 +159,9 @@ def merge(*states: State) -> State:
     Raises
     ------
     ValueError
-        If no state is given, or dtypes differ, or some carry values and some do not.
+        If no state is given, or shapes or dtypes differ, or some carry values and some do not.
+    TypeError
+        If something is no state, or the states are of different array libraries.
     """
     if not states:
         raise ValueError("merge() needs at least one state")
@@ -168,6 +170,11 @@ def merge(*states: State) -> State:
             raise TypeError(f"merge() takes states; got a {type(state).__name__}: make one with State.of(x)")
     if len(states) == 1:
         return states[0]
+    if len({namespace(state.m) for state in states}) > 1:
+        raise TypeError(f"states are of different libraries: {', '.join(type(state.m).__name__ for state in states)}")
+    if len({tuple(state.m.shape) for state in states}) > 1:
+        shapes = ", ".join(str(tuple(state.m.shape)) for state in states)
+        raise ValueError(f"states are of different rows: shapes {shapes}; wanted one shape")
     if len({dtype_name(state.m.dtype) for state in states}) > 1:
         raise ValueError(f"states differ in dtype: {', '.join(dtype_name(state.m.dtype) for state in states)}")
     if len({state.v is None for state in states}) > 1:

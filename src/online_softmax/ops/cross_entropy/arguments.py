@@ -94,6 +94,10 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     wanted = tuple(input.shape) if probabilities else rows
     if tuple(target.shape) != wanted:
         what = "probabilities" if probabilities else "class indices"
+        if probabilities and tuple(target.shape) == rows:
+            what = "class indices must be integers; probabilities"
+        elif tuple(target.shape) == tuple(input.shape[:-1]):
+            what = "classes lie along axis 1 (move them there, or flatten the rows); class indices"
         raise ValueError(f"target has {describe(target)}; {what} for input of {tuple(input.shape)} have shape {wanted}")
     if probabilities and options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")

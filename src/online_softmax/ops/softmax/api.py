@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arguments import check_out, check_where, explains_dim, merge_axes, normalise_axes
+from ..._arguments import check_out, check_where, explains_dim, merge_axes, normalise_axes, same_library
 from ..._arrays import Array, compute_dtype, detached, floating_array, is_tensor, namespace, result_dtype
 from ..._dispatch import implementation, refuse_named
 from .weighted import weighted_logsumexp
@@ -215,7 +215,10 @@ def logsumexp(
 
 def _factors(xp: Any, b: Any, mask: Any, x: Array, dtype: Any) -> Array:
     """b= as an array of x's shape, 0 where `mask` leaves out."""
-    b = xp.asarray(b, device=x.device) if is_tensor(x) and not is_tensor(b) else b
+    # Lists and numbers become arrays of x's library; arrays of another library are refused.
+    if not hasattr(b, "dtype"):
+        b = xp.asarray(b, device=x.device) if is_tensor(x) else xp.asarray(b)
+    same_library("b", b, x)
     b = xp.astype(floating_array(b, "b"), dtype)
     if mask is not None:
         b = xp.where(mask, b, 0.0)
