@@ -17,7 +17,7 @@ lint: $(VENV)/ready
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/ready
-	$(BIN)/python -m pytest -q -n auto --durations=15
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=15
 
 # The compiled kernels are part of the installation: it is renewed when one of their sources changes.
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+# One after the other: programs started at the same moment may be given the same free port.
+pytestmark = pytest.mark.xdist_group("torchrun")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
