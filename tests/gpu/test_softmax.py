@@ -46,7 +46,7 @@ def test_special_rows(length):
     positive = (x == torch.inf).any(1, keepdim=True)
     exact = x.double()
     undefined = exact.softmax(1).masked_fill(positive, torch.nan)
-    assert error(gpu.softmax(x, 1, x.dtype), undefined) <= 20
+    assert error(gpu.softmax(x, 1, x.dtype), undefined) <= 6
     logs = exact.log_softmax(1).masked_fill(positive, torch.nan)
     assert error(gpu.log_softmax(x, 1, x.dtype), logs, 300) <= 6
     assert error(gpu.logsumexp(x, 1, x.dtype), exact.logsumexp(1), 300) <= 6
@@ -57,7 +57,7 @@ def test_special_columns(axis_length):
     x = special_rows(axis_length, torch.float32)
     positive = (x == torch.inf).any(1, keepdim=True)
     exact = x.double().softmax(1).masked_fill(positive, torch.nan)
-    assert error(gpu.softmax(x.t().contiguous(), 0, x.dtype).t(), exact) <= 20
+    assert error(gpu.softmax(x.t().contiguous(), 0, x.dtype).t(), exact) <= 6
     assert error(gpu.logsumexp(x.t().contiguous(), 0, x.dtype), x.double().logsumexp(1), 300) <= 6
 
 
@@ -146,14 +146,14 @@ def test_outputs_with_strides_and_in_place():
         poisoned((1000, 6), x.dtype).t(),
     ):
         assert gpu.softmax(x, 1, x.dtype, out) is out
-        assert error(out, exact) <= 20
+        assert error(out, exact) <= 6
     for length in (100, 50257, 300001, 1600001):
         x = random_rows(3, length, torch.bfloat16)
         exact = x.double().softmax(1)
         assert error(gpu.softmax(x, 1, x.dtype, x), exact) <= 0.51
     x = random_rows(40, 30, torch.float32).t()
     exact = x.double().softmax(0)
-    assert error(gpu.softmax(x, 0, x.dtype, x), exact) <= 20
+    assert error(gpu.softmax(x, 0, x.dtype, x), exact) <= 6
 
 
 def test_no_elements():
