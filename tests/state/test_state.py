@@ -100,13 +100,6 @@ def test_nan_values_with_weight_reach_the_output(kind):
     assert out[1] == 2.0
 
 
-def test_states_broadcast_against_each_other(kind):
-    x = random((3, 5))
-    shared = State.of(make(kind, x[0]))
-    both = np.concatenate([x, x[:1].repeat(3, 0)], 1)
-    close(merge(State.of(make(kind, x)), shared).logsumexp(), rows_logsumexp(float64(make(kind, both))), 8)
-
-
 def test_merging_one_state_returns_it():
     state = State.of(np.array([1.0]))
     assert merge(state) is state
