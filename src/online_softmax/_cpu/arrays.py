@@ -6,15 +6,18 @@ imported here: whoever passes a tensor has imported it.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
 import numpy as np
 
-from . import num_threads
+from . import _native, num_threads
 
 #: Less is not worth waking another thread for (pieces.h has the same number).
 ELEMENTS_A_TASK = 1 << 15
+#: Elements of a result from which on its memory is kept when it is freed.
+LARGE = 1 << 20
 _BFLOAT16 = 1  # types.h
 
 
@@ -65,14 +68,21 @@ def threads_for(x: Any) -> int:
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A fresh C-contiguous array of the kind of `like`.
 
-    NumPy allocates tensors too.  For large ones it asks the system for huge pages, without which touching fresh memory
-    takes longer than computing what goes there; for small ones it is quicker than ``torch.empty`` as well.
+    The memory of tensors is a NumPy array's: that is quicker than ``torch.empty`` for small ones, and for large ones the
+    memory of freed results is used again (memory.h).
     """
     if isinstance(like, np.ndarray):
-        return np.empty(shape, dtype)
+        return _empty_array(shape, dtype)
     numpy_type = _numpy_types[dtype]
-    tensor = sys.modules["torch"].from_numpy(np.empty(shape, numpy_type))
+    tensor = sys.modules["torch"].from_numpy(_empty_array(shape, numpy_type))
     return tensor.view(dtype) if numpy_type is np.uint16 else tensor
+
+
+def _empty_array(shape: tuple[int, ...], dtype: Any) -> Any:
+    if math.prod(shape) < LARGE:
+        return np.empty(shape, dtype)
+    dtype = np.dtype(dtype)
+    return _native.allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def compute_dtype(x: Any) -> Any:

@@ -1,11 +1,12 @@
 // The module online_softmax._cpu._native.  Functions give False when an array cannot be read as it lies (an element off
 // a multiple of its size) and the caller should pass a copy.
 #include <nanobind/nanobind.h>
-
+#include <nanobind/ndarray.h>
 
 #include "arguments.h"
 #include "instruction_sets.h"
 #include "layout.h"
+#include "memory.h"
 #include "threads.h"
 
 namespace nb = nanobind;
@@ -147,6 +148,16 @@ const char* layout(nb::handle x, nb::handle result, int axis) {
     return lines.columns ? "columns" : rows_are_contiguous(lines) ? "rows" : "gathered rows";
 }
 
+// A fresh array of bytes, whose memory goes to a later one when it is freed.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> allocate(std::size_t size) {
+    Memory* const memory = new Memory(take_memory(size));
+    const nb::capsule owner(memory, [](void* owned) noexcept {
+        give_memory(*static_cast<Memory*>(owned));
+        delete static_cast<Memory*>(owned);
+    });
+    return {memory->address, {size}, owner};
+}
+
 nb::list instruction_sets() {
     nb::list names;
     for (const Kernels* const* k = available_kernels(); *k; ++k) names.append((*k)->name);
@@ -168,6 +179,10 @@ NB_MODULE(_native, m) {
           nb::arg("grad_lse").none(), nb::arg("threads"));
     bind_attention(m);
     m.def("rescale", rescale);
+    m.def("allocate", allocate);
+    m.def("kept_memory", kept_memory);
+    m.def("kept_memory_limit", kept_memory_limit);
+    m.def("limit_kept_memory", limit_kept_memory);
     m.def("layout", layout);
     m.def("shared_jobs", shared_jobs);
     m.def("instruction_sets", instruction_sets);

@@ -22,10 +22,26 @@ ONLINE_SOFTMAX_INLINE bool is_infinite(T x) {
     return x == infinity<T> || x == -infinity<T>;
 }
 
+template <class T>
+ONLINE_SOFTMAX_INLINE bool is_finite(T x) {
+    return x - x == T(0);
+}
+
 // The larger, b when a is NaN.
 template <class T>
 ONLINE_SOFTMAX_INLINE T larger(T a, T b) {
     return a > b ? a : b;
+}
+
+// Partial sums added in halves.
+template <class T>
+ONLINE_SOFTMAX_INLINE T sum_lanes(T (&lane)[lanes]) {
+#pragma GCC unroll 8
+    for (int width = lanes / 2; width > 0; width /= 2) {
+#pragma omp simd
+        for (int j = 0; j < width; ++j) lane[j] += lane[j + width];
+    }
+    return lane[0];
 }
 
 // A block added up: add(sum, i) is `sum` with what element i adds.
@@ -39,12 +55,7 @@ ONLINE_SOFTMAX_INLINE T accumulate_block(std::int64_t count, Add add) {
     }
 #pragma omp simd
     for (std::int64_t j = 0; j < count - i; ++j) lane[j] = add(lane[j], i + j);
-#pragma GCC unroll 8
-    for (int width = lanes / 2; width > 0; width /= 2) {
-#pragma omp simd
-        for (int j = 0; j < width; ++j) lane[j] += lane[j + width];
-    }
-    return lane[0];
+    return sum_lanes(lane);
 }
 
 // The sum of value(i) over a block.
@@ -70,6 +81,26 @@ T sum_of_exponentials(const T* x, std::int64_t count, T m) {
         return sum_block<T>(count, [=](std::int64_t i) { return x[i] < m ? T(0) : x[i] == m ? T(m > 0) : x[i]; });
     }
     return accumulate_block<T>(count, [=](T sum, std::int64_t i) { return add_exponential(sum, x[i] - m); });
+}
+
+// Both at once, the sum against a given number: exp(x - reference) of elements that may be somewhat larger than it.
+template <class T>
+State<T> maximum_and_sum(const T* x, std::int64_t count, T reference) {
+    alignas(64) T sum[lanes] = {}, top[lanes];
+    for (int j = 0; j < lanes; ++j) top[j] = -infinity<T>;
+    std::int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+#pragma omp simd
+        for (int j = 0; j < lanes; ++j) top[j] = larger(x[i + j], top[j]);
+#pragma omp simd
+        for (int j = 0; j < lanes; ++j) sum[j] = add_exponential(sum[j], x[i + j] - reference);  // hot: maximum and sum
+    }
+#pragma omp simd
+    for (std::int64_t j = 0; j < count - i; ++j) {
+        top[j] = larger(x[i + j], top[j]);
+        sum[j] = add_exponential(sum[j], x[i + j] - reference);
+    }
+    return {maximum(top, lanes), sum_lanes(sum)};
 }
 
 // The first element equal to m; `count` when there is none.

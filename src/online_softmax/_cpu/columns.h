@@ -123,44 +123,101 @@ Summaries<T> combine_columns(const Summaries<T>& a, const Summaries<T>& b) {
     return both;
 }
 
-// The summaries of rows [begin, end) of a tile, at most a piece.  Its blocks are copied and not read twice: rows that lie
-// a power of two apart evict each other.
+// The summaries of rows [begin, end) of a tile while its blocks come in.
 template <class T>
-Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int64_t end) {
-    Scratch<Row<T>> block(block_length);
-    if (tile.width < tile.padded) {
-        for (std::int64_t i = 0; i < block_length; ++i) block[i] = {};
+class RunningColumns {
+public:
+    RunningColumns(const Tile<T>& tile, std::int64_t begin, std::int64_t end)
+        : tile_(tile), end_(end), block_(block_length) {
+        for (int c = 0; c < tile_width<T>; ++c) column_[c] = Running<T>(begin);
+        for (std::int64_t i = 0; tile.width < tile.padded && i < block_length; ++i) block_[i] = {};
     }
-    const int padded = tile.padded;
-    Summaries<T> piece = empty_summaries<T>();
-    for (std::int64_t first = begin; first < end; first += block_length) {
-        const std::int64_t count = end - first < block_length ? end - first : block_length;
-        Row<T> m;
-        for (int c = 0; c < padded; ++c) m.at[c] = piece.column[c].m;
+
+    // Reads rows [first, first + count) once, for maxima and sums against the columns' references; false when a column
+    // needs another reference.
+    bool add_at_once(std::int64_t first, std::int64_t count) {
+        const int padded = tile_.padded;
+        Row<T> reference{}, m, x{};
+        for (int c = 0; c < tile_.width; ++c) {
+            reference.at[c] = column_[c].reference();
+            if (!is_finite(reference.at[c])) return false;
+        }
+        for (T& each : m.at) each = -infinity<T>;
+        const Row<T> sum = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
+            read_row(first + i, x.at);
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) m.at[c] = larger(x.at[c], m.at[c]);
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) {
+                lane[c] = add_exponential(lane[c], x.at[c] - reference.at[c]);  // hot: maximum and sum of columns
+            }
+        });
+        for (int c = 0; c < tile_.width; ++c) {
+            if (!column_[c].within_reach(m.at[c])) return false;
+        }
+        for (int c = 0; c < tile_.width; ++c) column_[c].add(first, m.at[c], sum.at[c]);
+        return true;
+    }
+
+    // The same in two sweeps, with the references that the maxima ask for.  The rows are copied and not read twice:
+    // those that lie a power of two apart evict each other.
+    void add(std::int64_t first, std::int64_t count) {
+        const int padded = tile_.padded;
+        Row<T> m, reference{};
+        for (T& each : m.at) each = -infinity<T>;
         for (std::int64_t i = 0; i < count; ++i) {
-            if (first + i + rows_ahead < end) tile.prefetch_row(first + i + rows_ahead);
-            T* x = block[i].at;
-            tile.load_row(first + i, x);
+            T* x = block_[i].at;
+            read_row(first + i, x);
 #pragma omp simd
             for (int c = 0; c < padded; ++c) m.at[c] = larger(x[c], m.at[c]);  // hot: maximum of columns
         }
+        for (int c = 0; c < tile_.width; ++c) {
+            column_[c].move_to(column_[c].reference_for(m.at[c]));
+            reference.at[c] = column_[c].reference();
+        }
         const Row<T> sum = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
-            const T* x = block[i].at;
+            const T* x = block_[i].at;
 #pragma omp simd
-            for (int c = 0; c < padded; ++c) lane[c] = add_exponential(lane[c], x[c] - m.at[c]);  // hot: sum of columns
+            for (int c = 0; c < padded; ++c) lane[c] = add_exponential(lane[c], x[c] - reference.at[c]);  // hot: sum of columns
         });
-        for (int c = 0; c < tile.width; ++c) {
-            double s = sum.at[c];
-            if (is_infinite(m.at[c])) {
-                alignas(64) T column[block_length];
-                for (std::int64_t i = 0; i < count; ++i) column[i] = block[i].at[c];
-                s = sum_of_exponentials(column, count, m.at[c]);
-            }
-            const Summary<T> part{m.at[c], 0.0, s, first};
-            piece.column[c] = first == begin ? part : combine(piece.column[c], part);
+        for (int c = 0; c < tile_.width; ++c) {
+            const bool ordinary = is_finite(reference.at[c]);
+            column_[c].add(first, m.at[c], ordinary ? sum.at[c] : sum_against_infinity(c, count));
         }
     }
-    return piece;
+
+    Summaries<T> summaries() const {
+        Summaries<T> all = empty_summaries<T>();
+        for (int c = 0; c < tile_.width; ++c) all.column[c] = column_[c].summary();
+        return all;
+    }
+
+private:
+    ONLINE_SOFTMAX_INLINE void read_row(std::int64_t i, T* to) const {
+        if (i + rows_ahead < end_) tile_.prefetch_row(i + rows_ahead);
+        tile_.load_row(i, to);
+    }
+    double sum_against_infinity(int c, std::int64_t count) {
+        alignas(64) T column[block_length];
+        for (std::int64_t i = 0; i < count; ++i) column[i] = block_[i].at[c];
+        return sum_of_exponentials(column, count, column_[c].reference());
+    }
+
+    const Tile<T>& tile_;
+    std::int64_t end_;
+    Scratch<Row<T>> block_;
+    Running<T> column_[tile_width<T>];
+};
+
+// The summaries of rows [begin, end) of a tile, at most a piece.
+template <class T>
+Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int64_t end) {
+    RunningColumns<T> piece(tile, begin, end);
+    for (std::int64_t first = begin; first < end; first += block_length) {
+        const std::int64_t count = end - first < block_length ? end - first : block_length;
+        if (!piece.add_at_once(first, count)) piece.add(first, count);
+    }
+    return piece.summaries();
 }
 
 template <class T>

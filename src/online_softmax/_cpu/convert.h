@@ -41,11 +41,22 @@ ONLINE_SOFTMAX_INLINE double widen(double x) {
 template <class Out>
 Out narrow(float x);
 
+// `narrow` of what is no NaN.
+template <class Out>
+ONLINE_SOFTMAX_INLINE Out narrow_number(float x) {
+    return narrow<Out>(x);
+}
+
+template <>
+ONLINE_SOFTMAX_INLINE Brain narrow_number<Brain>(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    return {static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
 template <>
 ONLINE_SOFTMAX_INLINE Brain narrow<Brain>(float x) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return {static_cast<std::uint16_t>(x == x ? rounded : bits >> 16 | 0x40u)};
+    const std::uint16_t upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
+    return x == x ? narrow_number<Brain>(x) : Brain{static_cast<std::uint16_t>(upper | 0x40u)};
 }
 
 template <>

@@ -105,10 +105,9 @@ ONLINE_SOFTMAX_INLINE T exponential(T x) {
 // product is fused with the addition.  Three quarters of exponential()'s instructions.
 ONLINE_SOFTMAX_INLINE float add_exponential(float sum, float x) {
     using E = Exponential<float>;
-    const float clamped = E::zero > x ? E::zero : x;  // NaN stays
-    const float shifted = multiply_add(clamped, E::per_ln2, E::rounder);
-    const float high = multiply_add(clamped, E::per_ln2, E::rounder - shifted);
-    const float r = multiply_add(clamped, E::per_ln2_low, high);  // terms far below the maximum keep their digits
+    const float shifted = multiply_add(x, E::per_ln2, E::rounder);
+    const float high = multiply_add(x, E::per_ln2, E::rounder - shifted);
+    const float r = multiply_add(x, E::per_ln2_low, high);  // terms far below the maximum keep their digits
     float power = 1.3264727e-3f;
     power = multiply_add(power, r, 9.671513e-3f);
     power = multiply_add(power, r, 5.5507336e-2f);
@@ -116,7 +115,8 @@ ONLINE_SOFTMAX_INLINE float add_exponential(float sum, float x) {
     power = multiply_add(power, r, 0.693147f);
     power = multiply_add(power, r, 1.0f);
     const float scale = std::bit_cast<float>(std::bit_cast<E::Bits>(shifted) << E::mantissa);
-    return multiply_add(scale, power, sum);
+    const float more = multiply_add(scale, power, sum);
+    return x < E::zero ? sum : more;
 }
 
 ONLINE_SOFTMAX_INLINE double add_exponential(double sum, double x) {

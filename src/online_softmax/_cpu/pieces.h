@@ -11,7 +11,6 @@ namespace online_softmax {
 namespace {
 
 constexpr std::int64_t elements_a_task = 1 << 15;  // less is done before another thread would have woken
-constexpr std::int64_t runs_a_thread = 4;          // so that a thread that was held up leaves some to the others
 
 // A std::unique_ptr<T[]> of this translation unit's own: the destructor of the standard one may be emitted out of line,
 // and the linker would then keep one copy for all instruction sets.
@@ -42,10 +41,7 @@ void for_each_line(std::int64_t count, std::int64_t length, int threads, Line li
         for (std::int64_t i = 0; i < count; ++i) line(i, threads);
         return;
     }
-    // Long runs of lines: two threads that first touch the same huge page of a fresh output wait for one another.
-    const std::int64_t enough = work < elements_a_task ? elements_a_task / (work > 0 ? work : 1) : 1;
-    const std::int64_t run = count / (threads * runs_a_thread);
-    const std::int64_t chunk = run > enough ? run : enough;
+    const std::int64_t chunk = work < elements_a_task ? elements_a_task / (work > 0 ? work : 1) : 1;
     parallel(count, chunk, threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) line(i, 1);
     });

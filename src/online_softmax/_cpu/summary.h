@@ -39,6 +39,49 @@ ONLINE_SOFTMAX_INLINE Summary<T> combine(const Summary<T>& a, const Summary<T>& 
     return {winner.m, rest.s, winner.top, winner.where};
 }
 
+// The summary of a piece while its blocks come in.  Their sums are kept against a reference, the maximum of the first
+// block, and not against the maximum: a block can then be read once, for both, unless its maximum lies far above the
+// reference, where exponentials would overflow.
+template <class T>
+class Running {
+public:
+    explicit Running(std::int64_t begin = 0) : where_(begin) {}
+
+    T reference() const { return reference_; }
+    // Whether a block's sum against the reference, which is finite or has not been set, can be used.
+    bool within_reach(T maximum) const { return maximum <= reference_ + reach; }
+    // Against which number a block with this maximum is summed.
+    T reference_for(T maximum) const {
+        return is_finite(reference_) && within_reach(maximum) ? reference_ : larger(maximum, m_);
+    }
+
+    void move_to(T reference) {
+        if (reference == reference_) return;
+        const double factor = rescale_factor<double>(reference_, reference, Exp());
+        others_ *= factor, top_ *= factor;
+        reference_ = reference;
+    }
+    // The block at `begin`: its maximum, and its sum against the reference.
+    void add(std::int64_t begin, T maximum, double sum) {
+        if (maximum > m_) {
+            others_ += top_;
+            top_ = sum, where_ = begin, m_ = maximum;
+        } else {
+            others_ += sum;
+        }
+    }
+    Summary<T> summary() const {
+        const double factor = rescale_factor<double>(reference_, m_, Exp());
+        return {m_, others_ * factor, top_ * factor, where_};
+    }
+
+private:
+    static constexpr T reach = 32;
+    T reference_ = -infinity<T>, m_ = -infinity<T>;
+    double others_ = 0.0, top_ = 0.0;
+    std::int64_t where_;
+};
+
 // A row's summary, finished.
 template <class T>
 struct Finished {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,6 +12,8 @@
 
 namespace online_softmax {
 namespace {
+
+constexpr int shares_a_thread = 2;  // of what is left
 
 std::atomic<std::int64_t> jobs{0};
 
@@ -24,7 +27,7 @@ public:
         {
             std::lock_guard<std::mutex> lock(mutex_);
             start(threads - 1);
-            task_ = task, context_ = context, count_ = count, chunk_ = chunk;
+            task_ = task, context_ = context, count_ = count, chunk_ = chunk, shares_ = shares_a_thread * threads;
             next_.store(0, std::memory_order_relaxed);
             failure_ = nullptr;
             wanted_ = threads - 1 < started_ ? threads - 1 : started_;
@@ -35,6 +38,11 @@ public:
         work();
         std::unique_lock<std::mutex> lock(mutex_);
         wanted_ = 0;  // a worker that has not woken by now has nothing left to take
+        if (working_ > 0) {
+            lock.unlock();
+            watch_for_the_end();
+            lock.lock();
+        }
         done_.wait(lock, [this] { return working_ == 0; });
         if (failure_) std::rethrow_exception(failure_);
     }
@@ -65,12 +73,26 @@ private:
         }
     }
 
+    // The others' last chunks are short: waking up from a wait would take longer than they do.
+    void watch_for_the_end() const {
+        const auto begin = std::chrono::steady_clock::now();
+        while (working_.load(std::memory_order_relaxed) > 0) {
+            if (std::chrono::steady_clock::now() - begin > std::chrono::microseconds(50)) return;
+        }
+    }
+
+    // Takes what is left in shares that shrink: long runs of lines at first, since two threads that first touch the same
+    // huge page of a fresh output wait for one another; short ones at the end, so that a thread held up leaves its part
+    // to the others.
     void work() {
         try {
-            for (;;) {
-                const std::int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-                if (begin >= count_) return;
-                task_(context_, begin, begin + chunk_ < count_ ? begin + chunk_ : count_);
+            std::int64_t begin = next_.load(std::memory_order_relaxed);
+            while (begin < count_) {
+                const std::int64_t left = count_ - begin, share = left / shares_ > chunk_ ? left / shares_ : chunk_;
+                const std::int64_t end = begin + (share < left ? share : left);
+                if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+                task_(context_, begin, end);
+                begin = next_.load(std::memory_order_relaxed);
             }
         } catch (...) {
             std::lock_guard<std::mutex> lock(failure_mutex_);
@@ -81,11 +103,12 @@ private:
     std::mutex turn_;  // held by the caller whose job the pool is doing
     std::mutex mutex_;
     std::condition_variable wake_, done_;
-    int started_ = 0, wanted_ = 0, working_ = 0;
+    int started_ = 0, wanted_ = 0;
+    std::atomic<int> working_{0};  // changed under mutex_
     std::uint64_t job_ = 0;
     Task task_ = nullptr;
     void* context_ = nullptr;
-    std::int64_t count_ = 0, chunk_ = 1;
+    std::int64_t count_ = 0, chunk_ = 1, shares_ = 1;
     std::atomic<std::int64_t> next_{0};
     std::mutex failure_mutex_;
     std::exception_ptr failure_;

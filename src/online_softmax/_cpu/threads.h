@@ -7,8 +7,8 @@ namespace online_softmax {
 
 using Task = void (*)(void* context, std::int64_t begin, std::int64_t end);
 
-// Runs task over [0, count) in chunks of `chunk`, on at most `threads` threads, the caller's among them.  Chunks are
-// taken as threads come free.  A caller that finds the pool in use, by another thread or around it, works alone.
+// Runs task over [0, count) in chunks of `chunk` or more, on at most `threads` threads, the caller's among them.  Chunks
+// are taken as threads come free.  A caller that finds the pool in use, by another thread or around it, works alone.
 void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context);
 
 // How many times the pool has been put to work in this process.

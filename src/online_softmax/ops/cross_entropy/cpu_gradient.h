@@ -36,7 +36,15 @@ void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, T lse
     char* to = call.lines.line(array, row);
     const bool spread = spread_out(call), capped = call.options.softcap != 0.0;
     const T per_cap = T(1) / static_cast<T>(capped ? call.options.softcap : 1.0);
+    const bool at_once = sizeof(T) == sizeof(float) && both_sixteen_bits(call.logits(), array) && !spread && !capped &&
+                         call.options.scale == 1.0 && is_finite(lse) && is_finite(factor);
+    const char* from = call.lines.line(call.logits(), row);
     for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        if (at_once) {
+            map_sixteen_bits<T>(array.dtype, from, to, begin, end, [=](T x) { return exponential(x - lse) * factor; });
+            if (own_class >= begin && own_class < end) store(array.dtype, &own, 1, to + 2 * own_class, 2);
+            return;
+        }
         Logits<T> logits(call, row);
         Mass<T> mass(call, row);
         Writer<T> out(array, to);

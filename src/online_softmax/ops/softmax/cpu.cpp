@@ -40,13 +40,22 @@ void forward_row(const Lines& lines, Softmax operation, std::int64_t index, int 
         const T lse = state.logsumexp();
         return store(out.dtype, &lse, 1, result, size_of(out.dtype));
     }
-    const auto write = operation == Softmax::softmax ? write_probabilities<T> : write_logarithms<T>;
-    const T factor = operation == Softmax::softmax ? state.inverse() : static_cast<T>(state.log);
+    const bool softmax = operation == Softmax::softmax;
+    const T m = state.m, factor = softmax ? state.inverse() : static_cast<T>(state.log);
+    const auto write = softmax ? write_probabilities<T> : write_logarithms<T>;
+    // A factor that is a number means that no element is NaN or +inf.
+    const bool at_once = sizeof(T) == sizeof(float) && both_sixteen_bits(in, out) && factor == factor;
     for_each_piece(lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        if (at_once && softmax) {
+            return map_sixteen_bits<T>(in.dtype, row, result, begin, end, [=](T x) { return exponential(x - m) * factor; });
+        }
+        if (at_once) {
+            return map_sixteen_bits<T>(in.dtype, row, result, begin, end, [=](T x) { return (x - m) - factor; });
+        }
         Reader<T> x(in, row);
         Writer<T> y(out, result);
         for_each_block(begin, end, [&](std::int64_t i, std::int64_t count) {
-            write(x.block(i, count), count, state.m, factor, y.block(i));
+            write(x.block(i, count), count, m, factor, y.block(i));
             y.finish_block(i, count);
         });
     });

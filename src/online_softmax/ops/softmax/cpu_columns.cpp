@@ -65,6 +65,18 @@ void summarise_and_write(const Tiles<T>& tiles, int operand, int threads, Summar
     });
 }
 
+// A row of the array, across columns that each have numbers of their own.
+template <class T>
+void write_columns(Softmax operation, const T* x, std::int64_t count, const T* m, const T* factor, T* y) {
+    if (operation == Softmax::log_softmax) {
+#pragma omp simd
+        for (std::int64_t j = 0; j < count; ++j) y[j] = (x[j] - m[j]) - factor[j];  // hot: log_softmax
+        return;
+    }
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) y[j] = exponential(x[j] - m[j]) * factor[j];  // hot: softmax
+}
+
 template <class T>
 void forward_columns(const Lines& lines, Softmax operation, int threads) {
     const Tiles<T> tiles(lines);
@@ -94,14 +106,7 @@ void forward_columns(const Lines& lines, Softmax operation, int threads) {
             Writer<T> writer(out, row_of(lines, 1, part * tiles.columns, i, column));
             for_each_block(0, width, [&](std::int64_t c, std::int64_t count) {
                 const T *x = reader.block(c, count), *m = numbers.first + c, *factor = numbers.second + c;
-                T* y = writer.block(c);
-                if (operation == Softmax::softmax) {
-#pragma omp simd
-                    for (std::int64_t j = 0; j < count; ++j) y[j] = exponential(x[j] - m[j]) * factor[j];  // hot: softmax
-                } else {
-#pragma omp simd
-                    for (std::int64_t j = 0; j < count; ++j) y[j] = (x[j] - m[j]) - factor[j];  // hot: log_softmax
-                }
+                write_columns(operation, x, count, m, factor, writer.block(c));
                 writer.finish_block(c, count);
             });
         }
