@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
 import torch
 from cases import DEVICE, error, random_rows
 
@@ -15,7 +14,6 @@ from online_softmax.ops.cross_entropy.options import Options
 
 if torch.cuda.is_available():
     from online_softmax._cuda.launch import loaded_count
-    from online_softmax._cuda.warm import warm_up
     from online_softmax.ops.cross_entropy import cuda as ce
     from online_softmax.ops.softmax import cuda as gpu
 
@@ -104,21 +102,3 @@ def test_several_threads_at_once():
     assert len(worst) == 24
     assert max(worst) <= 0.51
     assert exact.shape == x.shape
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
-def test_a_second_device():
-    x = random_rows(8, 50257, torch.float32).to("cuda:1")
-    y = gpu.softmax(x, 1, x.dtype)
-    assert y.device == x.device
-    assert error(y.to(DEVICE), x.to(DEVICE).double().softmax(1)) <= 16
-
-
-def test_warm_up_leaves_nothing_to_compile():
-    warm_up([1234], dtypes=[torch.bfloat16])
-    before = loaded_count()
-    x = random_rows(5, 1234, torch.bfloat16)
-    y = gpu.softmax(x, 1, x.dtype)
-    gpu.softmax_backward(y, y, 1, x.dtype)
-    ce.forward(x, torch.zeros(5, dtype=torch.int64, device=DEVICE), None, None, Options(), gradient=True)
-    assert loaded_count() == before
