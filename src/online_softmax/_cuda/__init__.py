@@ -23,8 +23,11 @@ def availability() -> str | None:
         return (
             f"cuda-core, which compiles the kernels, is not installed ({error}): pip install 'online-softmax[{extra}]'"
         )
-    if torch.cuda.get_device_capability()[0] < 8:
-        return f"{torch.cuda.get_device_name()} is older than compute capability 8.0"
+    from .limits import OLDEST
+
+    devices = range(torch.cuda.device_count())
+    if all(torch.cuda.get_device_capability(index)[0] < OLDEST for index in devices):
+        return f"{torch.cuda.get_device_name()} is older than compute capability {OLDEST}.0"
     return None
 
 
