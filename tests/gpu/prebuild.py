@@ -30,6 +30,9 @@ def softmax_sources(limits: Limits) -> set[Source]:
         words = set().union(*(_words(length, dtype) for length in every))
         for operation, count in itertools.product(range(3), words):
             found.update(plans.forward(operation, count, dtype.itemsize, limits).sources(operation, dtype, dtype))
+        if dtype.itemsize == 2:  # as the public logsumexp asks for it
+            for count in words:
+                found.update(plans.forward(2, count, dtype.itemsize, limits).sources(2, dtype, F32))
         for operation, count in itertools.product(range(2), words):
             found.update(plans.backward(count, dtype.itemsize, limits).sources(operation, dtype, dtype))
         for count in words:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from cases import error, random_rows
+from cases import assert_as_accurate_as_torch, random_rows
 
 import online_softmax as osm
 
@@ -103,13 +103,13 @@ def test_both_devices_in_turn_on_default_and_other_streams():
     inputs = [random_rows(64, 50257, torch.float32).contiguous().to(device) for device in ("cuda:0", SECOND)]
     for _ in range(3):
         for x in inputs:
-            assert error(osm.softmax(x), x.double().softmax(1)) <= 20
+            assert_as_accurate_as_torch("softmax", x, osm.softmax(x))
             side = torch.cuda.Stream(x.device)
             side.wait_stream(torch.cuda.current_stream(x.device))
             with torch.cuda.stream(side):  # makes the stream's device the current one
                 y = osm.softmax(x)
             side.synchronize()
-            assert error(y, x.double().softmax(1)) <= 20
+            assert_as_accurate_as_torch("softmax", x, y)
 
 
 def test_a_stream_of_the_second_device_is_used_while_the_first_device_is_current():
@@ -123,7 +123,7 @@ def test_a_stream_of_the_second_device_is_used_while_the_first_device_is_current
             z = osm.softmax(y)
         y.zero_()
     side.synchronize()
-    assert error(z, (x + 1).double().softmax(1)) <= 20
+    assert_as_accurate_as_torch("softmax", x + 1, z)
 
 
 def test_a_new_thread_on_the_second_device():
@@ -132,7 +132,7 @@ def test_a_new_thread_on_the_second_device():
     thread = threading.Thread(target=lambda: results.append(osm.softmax(x)))
     thread.start()
     thread.join()
-    assert error(results[0], x.double().softmax(1)) <= 20
+    assert_as_accurate_as_torch("softmax", x, results[0])
 
 
 def test_warm_up_of_the_second_device():
