@@ -1,10 +1,10 @@
 """Sizes by regime, random and special rows, references in float64, and measures of error.
 
-The rule for results is that of the CPU's tests, with torch on the same GPU as the peer: the worst error against float64,
-in units in the last place of max(|result|, |m|), m the row's maximum, is at most torch's worst on the same input plus
-two.  Most of an fp32 softmax's error is exp of a rounded difference, |x - m| / 2 units, for torch as for us.  Results
-of 16 bits are rounded once besides, half a unit.  fp64 results, for which the GPU has no better truth, keep to fixed
-bounds, and so do gradients, in units of the terms whose difference they are.
+The rule for results is that of the CPU's tests, with torch on the same GPU as the peer: against float64, the worst
+error in units in the last place of max(|result|, |m|), m the row's maximum, is at most torch's worst on the same input
+plus two.  Most of an fp32 softmax's error is exp of a rounded difference, |x - m| / 2 units, for torch as for us.
+Results of 16 bits are rounded once besides, half a unit.  fp64 results, for which the GPU has no better truth, keep to
+fixed bounds, and so do gradients, in units of the terms whose difference they are.
 """
 
 from __future__ import annotations
