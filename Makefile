@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pytest gpu clean
+.PHONY: demo test lint pytest gpu gpu-test gpu-bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/online-softmax demo
@@ -18,6 +18,24 @@ lint: $(VENV)/ready
 
 pytest: $(VENV)/ready
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=15
+
+# On a machine with a GPU.  Nothing is installed: $(PYTHON) has a torch for the GPU, and what the build and tests import.
+MINUTES ?= 15
+HERE := PYTHONPATH=src:. $(PYTHON)
+
+gpu: gpu-test gpu-bench
+
+build/gpu/done: $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
+	cmake -S . -B build/gpu -G Ninja -DPython_EXECUTABLE="$$(command -v $(PYTHON))"
+	cmake --build build/gpu
+	touch $@
+
+gpu-test: build/gpu/done
+	$(HERE) tests/gpu/prebuild.py
+	$(HERE) -m pytest -q tests/gpu
+
+gpu-bench: build/gpu/done
+	$(HERE) -m online_softmax bench --device cuda --minutes $(MINUTES) --json benchmarks/results
 
 # The compiled kernels are part of the installation: it is renewed when one of their sources changes.
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)

@@ -25,22 +25,35 @@ def worst_ulps(result, truth, m=0.0):
     """The largest |result − truth| in units in the last place, in result's dtype, of max(|truth|, |m|).
 
     `m` is the maximum of each element's row and broadcasts to truth.  Infinite where one is NaN or infinite alone.
+    For arrays and tensors; computed where result lies.
     """
-    got, want = float64(result), np.asarray(truth, dtype=np.float64)
-    assert got.shape == want.shape, f"shape {got.shape} is not {want.shape}"
-    size = np.maximum(np.maximum(np.abs(want), np.abs(m)), smallest_normal(result.dtype))
-    agree = (got == want) | (np.isnan(got) & np.isnan(want))
-    with np.errstate(invalid="ignore"):
-        _, exponent = np.frexp(np.where(np.isfinite(size), size, 1.0))
-        error = np.abs(got - want) / (np.ldexp(1.0, exponent - 1) * eps(result.dtype))
-    error = np.where(agree, 0.0, np.where(np.isfinite(error), error, np.inf))
-    return float(error.max(initial=0.0))
+    where = result.device if isinstance(result, torch.Tensor) else None
+    got, want, m = (_wide(x, where) for x in (result, truth, m))
+    assert got.shape == want.shape, f"shape {tuple(got.shape)} is not {tuple(want.shape)}"
+    size = torch.maximum(want.abs(), m.abs()).clamp(min=smallest_normal(result.dtype))
+    agree = (got == want) | (got.isnan() & want.isnan())
+    size = torch.where(size.isfinite(), size, 1.0)
+    unit = size / torch.frexp(size).mantissa / 2 * eps(result.dtype)  # the power of two below size, exactly
+    error = ((got - want).abs() / unit).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return float(torch.where(agree, 0.0, error).max()) if error.numel() else 0.0
+
+
+def _wide(x, where):
+    """x as a float64 tensor on the device of the result."""
+    wide = x.detach().to(torch.float64) if isinstance(x, torch.Tensor) else torch.from_numpy(float64(x).copy())
+    return wide if where is None else wide.to(where)
 
 
 def assert_as_accurate_as_peers(result, truth, m, *peers):
     """The rule: over a thousand rows or more, the worst error is at most the better peer's worst plus two."""
-    assert np.asarray(truth).shape[0] >= 1000, "the worst of fewer than 1000 rows says little"
-    ours, best = worst_ulps(result, truth, m), min(worst_ulps(peer, truth, m) for peer in peers)
+    assert truth.shape[0] >= 1000, "the worst of fewer than 1000 rows says little"
+    assert_no_worse(worst_ulps(result, truth, m), *(worst_ulps(peer, truth, m) for peer in peers))
+
+
+def assert_no_worse(ours, *peers):
+    """The rule's comparison of worst errors; a peer that is infinitely wrong says nothing."""
+    best = min(peers)
+    assert ours < np.inf, "NaN or an infinity in the wrong place"
     assert ours <= best + 2.0, f"worst error {ours:.2f} ulp; the better peer's is {best:.2f}"
 
 

@@ -1,11 +1,11 @@
 """Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
 
 Importing this imports NumPy and nothing heavier; `online_softmax.nn` and
-`online_softmax.distributed` (which need torch) are imported on first use.
+`online_softmax.distributed` (which need torch) are imported on first use, and so is `warm_up`.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .ops.attention import Merged, attention, merge_attention
 from .ops.cross_entropy import Aux, check_targets, cross_entropy, cross_entropy_with_grad
@@ -16,6 +16,9 @@ from .ops.linear_cross_entropy import (
 )
 from .ops.softmax import SignedLogSumExp, log_softmax, logsumexp, softmax
 from .state import State, merge
+
+if TYPE_CHECKING:
+    from ._cuda.warm import warm_up
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "merge",
     "merge_attention",
     "softmax",
+    "warm_up",
 ]
 
 _ON_FIRST_USE = ("distributed", "nn", "special")
@@ -43,8 +47,10 @@ _ON_FIRST_USE = ("distributed", "nn", "special")
 def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
         return import_module(f".{name}", __name__)
+    if name == "warm_up":
+        return import_module("._cuda.warm", __name__).warm_up
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ON_FIRST_USE])
+    return sorted({*globals(), *_ON_FIRST_USE, *__all__})

@@ -1,6 +1,7 @@
 """``online-softmax bench`` on tiny shapes: every workload of both lists runs, and answers are right."""
 
 import json
+import types
 
 import pytest
 import torch
@@ -31,6 +32,26 @@ def test_a_quick_run_prints_every_operation_and_writes_its_records(tmp_path, cap
         assert record["operation"] in shown
         assert record["wrong"] == []
         assert any(library.startswith("online-softmax") for library in record["seconds"])
+
+
+def test_in_a_folder_the_file_is_named_after_the_device(tmp_path):
+    assert cli.main(["bench", "--quick", "--only", "logsumexp", "--json", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["cpu.jsonl"]
+    assert len(read(tmp_path / "cpu.jsonl")) > 1
+
+
+def test_after_the_minutes_given_nothing_is_started_and_what_is_left_is_said(tmp_path, monkeypatch, capsys):
+    clock = iter(range(0, 10**6, 61))
+    monkeypatch.setattr(bench, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    file = tmp_path / "results.jsonl"
+    work = bench.cpu_workloads(1)
+    assert cli.main(["bench", "--quick", "--minutes", "2", "--json", str(file)]) == 0
+    done, skipped = ([r for r in read(file) if r["record"] == kind] for kind in ("workload", "skipped"))
+    assert len(done) == 1
+    assert [record["operation"] for record in skipped] == [w.operation for w in work[1:]]
+    told = capsys.readouterr().err
+    assert f"2 minutes were over before {len(work) - 1} of the shapes" in told
+    assert "cross_entropy bfloat16 inplace (1)" in told
 
 
 def test_a_wrong_answer_of_ours_is_not_timed_and_fails(monkeypatch, capsys):
@@ -72,6 +93,7 @@ def test_the_gpu_s_list_has_the_shapes_that_are_promised():
     ("argv", "message"),
     [
         (["--only", "nothing"], "--only is 'nothing'; wanted one of softmax"),
+        (["--minutes", "0"], "--minutes is 0; wanted more than 0"),
         (["--plot", "a.png"], "wanted a name that ends in .svg"),
         (["--json", "no/such/folder/a.jsonl"], "cannot write to --json"),
     ],

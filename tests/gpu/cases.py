@@ -1,8 +1,18 @@
-"""Sizes by regime, random and special rows, references in float64, and one measure of error."""
+"""Sizes by regime, random and special rows, references in float64, and measures of error.
+
+The rule for results is that of the CPU's tests, with torch on the same GPU as the peer: against float64, the worst
+error in units in the last place of max(|result|, |m|), m the row's maximum, is at most torch's worst on the same input
+plus two.  Most of an fp32 softmax's error is exp of a rounded difference, |x - m| / 2 units, for torch as for us.
+Results of 16 bits are rounded once besides, half a unit.  fp64 results, for which the GPU has no better truth, keep to
+fixed bounds, and so do gradients, in units of the terms whose difference they are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+from tests.tolerances import assert_no_worse, worst_ulps
 
 DEVICE = "cuda"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -46,6 +56,58 @@ def special_rows(length: int, dtype: torch.dtype) -> torch.Tensor:
 def poisoned(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """An output that betrays every element left unwritten."""
     return torch.full(tuple(shape), torch.nan, dtype=dtype, device=DEVICE)
+
+
+ROWS = 1024  # the rule is about the worst of a thousand rows
+_AT_ONCE = 2**25  # elements
+
+
+def thousand_rows(length: int, dtype: torch.dtype, offset: int = 0) -> Iterable[torch.Tensor]:
+    """ROWS random rows, as many at a time as are small in memory."""
+    count = max(1, min(ROWS, _AT_ONCE // length))
+    for first in range(0, ROWS, count):
+        yield random_rows(min(count, ROWS - first), length, dtype, offset, seed=first << 32)
+
+
+def exact(name: str, x: torch.Tensor, axis: int = -1) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax, log_softmax or logsumexp of x in float64, log s from the terms besides one maximum; and m."""
+    x = x.double()
+    m, first = x.max(axis, keepdim=True)
+    log_s = torch.log1p((x - m).exp().scatter(axis, first, 0.0).sum(axis, keepdim=True))
+    found = m + log_s if name == "logsumexp" else (x - m) - log_s
+    found = found.exp() if name == "softmax" else found
+    plain = getattr(torch, name)
+    if name == "logsumexp":
+        return torch.where(m.isfinite(), found, plain(x, axis, keepdim=True)).squeeze(axis), m.squeeze(axis)
+    return torch.where(m.isfinite(), found, plain(x, axis)), m
+
+
+def errors(name: str, x: torch.Tensor, result: torch.Tensor, axis: int = -1) -> tuple[float, float]:
+    """The worst errors of our softmax, log_softmax or logsumexp of x and of torch's, in the rule's units."""
+    truth, m = exact(name, x, axis)
+    return worst_ulps(result, truth, m), worst_ulps(torchs(name, x, result.dtype, axis), truth, m)
+
+
+def torchs(name: str, x: torch.Tensor, dtype: torch.dtype, axis: int = -1) -> torch.Tensor:
+    """torch's result, computed in the wider of the two dtypes."""
+    wide = x.to(torch.promote_types(x.dtype, dtype))
+    return getattr(torch, name)(wide, axis).to(dtype)
+
+
+def assert_as_accurate_as_torch(name: str, x: torch.Tensor, result: torch.Tensor, axis: int = -1) -> None:
+    """The rule on the rows at hand, be they few; results of 16 bits are rounded once; fp64 keeps to fixed bounds."""
+    what = name, tuple(x.shape), x.stride(), x.dtype, result.dtype
+    if result.dtype == torch.float64:
+        truth, m = exact(name, x, axis)
+        bound = 20 if name == "softmax" else 6 + error(torchs(name, x, result.dtype, axis), truth, m)
+        assert error(result, truth, m) <= bound, what
+        return
+    ours, peer = errors(name, x, result, axis)
+    assert result.dtype.itemsize > 2 or ours <= ONCE, (ours, what)
+    assert_no_worse(ours, peer)
+
+
+ONCE = 0.52  # units in the last place of a result that is rounded once, from fp32
 
 
 def error(got: torch.Tensor, truth: torch.Tensor, floor: torch.Tensor | float = 0.0) -> float:

@@ -1,4 +1,4 @@
-"""Compile what the GPU tests will need, all processors at once: one by one it would take minutes."""
+"""Compile what the GPU tests and the benchmark will need, all processors at once: one by one it would take minutes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ def softmax_sources(limits: Limits) -> set[Source]:
         words = set().union(*(_words(length, dtype) for length in every))
         for operation, count in itertools.product(range(3), words):
             found.update(plans.forward(operation, count, dtype.itemsize, limits).sources(operation, dtype, dtype))
+        if dtype.itemsize == 2:  # as the public logsumexp asks for it
+            for count in words:
+                found.update(plans.forward(2, count, dtype.itemsize, limits).sources(2, dtype, F32))
         for operation, count in itertools.product(range(2), words):
             found.update(plans.backward(count, dtype.itemsize, limits).sources(operation, dtype, dtype))
         for count in words:
@@ -78,6 +81,31 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
     return found
 
 
+def bench_sources(limits: Limits) -> set[Source]:
+    from online_softmax.bench.workload import cuda_workloads
+    from online_softmax.ops.cross_entropy.switches import Switches, backward, plan
+    from online_softmax.ops.softmax import plans
+
+    names = ("softmax", "log_softmax", "logsumexp")
+    found: set[Source] = set()
+    for work in cuda_workloads():
+        dtype = getattr(torch, work.dtype)
+        words = geometry.words_of(work.columns, dtype.itemsize, True)
+        if work.operation == "cross_entropy":
+            on = work.variant == "all options"
+            for gradient in (True, False):
+                switches = Switches(torch.int64, on, on, False, on, on, False, gradient)
+                found.update(plan(words, dtype, switches, limits).sources(dtype, switches))
+            found.update(backward(words).sources(dtype, switches._replace(gradient=True)))
+            continue
+        operation = names.index(work.function)
+        out = F32 if work.function == "logsumexp" else dtype
+        found.update(plans.forward(operation, words, dtype.itemsize, limits).sources(operation, dtype, out))
+        if work.operation != work.function:
+            found.update(plans.backward(words, dtype.itemsize, limits).sources(operation, dtype, dtype))
+    return found
+
+
 def _compile(job: tuple[Source, str]) -> str | None:
     try:
         cubin(*job)
@@ -101,4 +129,5 @@ def compile_all(sources: set[Source], arch: str) -> int:
 
 if __name__ == "__main__":
     here = device_limits(0)
-    print(compile_all(softmax_sources(here) | cross_entropy_sources(here), here.arch), "kernels")
+    everything = softmax_sources(here) | cross_entropy_sources(here) | bench_sources(here)
+    print(compile_all(everything, here.arch), "kernels")

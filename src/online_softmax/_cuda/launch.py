@@ -22,7 +22,7 @@ _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice
 _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
 
-_streams: dict[int, Stream] = {}
+_streams: dict[tuple[int, int], Stream] = {}  # every device's default stream has handle 0
 _loaded: dict[tuple[int, Source, int, int, int], Loaded] = {}
 _lock = threading.Lock()
 _thread = threading.local()  # a new thread has no CUDA context until something binds one
@@ -68,7 +68,7 @@ class Loaded:
     def _resident(self) -> int:
         occupancy = self._kernel.occupancy
         if self._cluster > 1:
-            return int(occupancy.max_active_clusters(self._config(1), stream=_stream(_current_stream(self._device))))
+            return int(occupancy.max_active_clusters(self._config(1), stream=_stream(self._device)))
         blocks = occupancy.max_active_blocks_per_multiprocessor(self._threads, self._shared)
         return int(blocks) * device_limits(self._device).processors
 
@@ -78,21 +78,21 @@ class Loaded:
         return LaunchConfig(grid=grid, block=self._threads, shmem_size=self._shared)
 
     def __call__(self, grid: int, *arguments: Any) -> None:
-        """Launch `grid` clusters (or blocks) on the current stream.  Integers travel as 64 bits, floats as double."""
+        """Launch `grid` clusters (or blocks) on the device's current stream.  Integers travel as 64 bits, floats as
+        double."""
+        if not getattr(_thread, "bound", False):
+            _bind()
+        device = self._device
+        if _current_device() != device:  # nothing below may see another device's context, the configuration neither
+            with torch.cuda.device(device):
+                self(grid, *arguments)
+            return
         config = self._configs.get(grid)
         if config is None:
             if len(self._configs) >= _CONFIGS_KEPT:
                 self._configs.clear()
             config = self._configs[grid] = self._config(grid)
-        device = self._device
-        stream = _stream(_current_stream(device))
-        if not getattr(_thread, "bound", False):
-            _bind()
-        if _current_device() == device:
-            _launch(stream, config, self._kernel, *arguments)
-        else:
-            with torch.cuda.device(device):
-                _launch(stream, config, self._kernel, *arguments)
+        _launch(_stream(device), config, self._kernel, *arguments)
 
 
 def _bind() -> None:
@@ -100,10 +100,12 @@ def _bind() -> None:
     _thread.bound = True
 
 
-def _stream(handle: int) -> Stream:
-    stream = _streams.get(handle)
+def _stream(device: int) -> Stream:
+    """The device's current stream; one object for each, because it remembers the device it belongs to."""
+    key = device, _current_stream(device)
+    stream = _streams.get(key)
     if stream is None:
-        stream = _streams[handle] = Stream.from_handle(handle)
+        stream = _streams[key] = Stream.from_handle(key[1])
     return stream
 
 

@@ -35,9 +35,18 @@ def limits_of(capability: tuple[int, int], processors: int = 1) -> Limits:
     return Limits(f"sm_{capability[0]}{capability[1]}", cluster, kilobytes * 1024, processors)
 
 
+OLDEST = 8  # major compute capability: asynchronous copies and bfloat16
+
+
 @cache
 def device_limits(index: int) -> Limits:
+    """The limits of one device; a RuntimeError for one that is too old, beside newer ones."""
     import torch
 
     properties = torch.cuda.get_device_properties(index)
+    if properties.major < OLDEST:
+        raise RuntimeError(
+            f"cuda:{index}, {properties.name}, has compute capability {properties.major}.{properties.minor}; "
+            f"the CUDA kernels need {OLDEST}.0 or newer: use impl='reference' for tensors that lie there"
+        )
     return limits_of((properties.major, properties.minor), properties.multi_processor_count)

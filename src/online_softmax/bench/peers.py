@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 
 import online_softmax as osm
 
+from .. import terminal
 from .case import SMOOTHING, SOFTCAP, Z_LOSS, Case
 from .tables import OURS, OURS_NUMPY
 
@@ -40,11 +43,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _load(module: str, name: str) -> Function | None:
-    """A function of an optional package; None when the package is missing or does not load here."""
+    """A function of an optional package; None, said once, when the package is there but does not load."""
+    package = module.partition(".")[0]
     try:
         function: Function = getattr(importlib.import_module(module), name)
-    except Exception:  # kernel packages fail to load in many ways: no GPU, another torch, no compiler
+    except Exception as problem:  # kernel packages fail to load in many ways: no GPU, another torch, no compiler
+        if package in sys.modules or importlib.util.find_spec(package) is not None:
+            why = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            terminal.note(f"{module}.{name} takes no part, it does not load: {why[:200]}")
         return None
     return function
 
@@ -95,7 +103,7 @@ def on_tensors(operation: str, axis: int, device: str) -> dict[str, Function]:
         "torch": lambda x: torchs(x, axis),
         "torch.compile": _compiled(lambda x: torchs(x, axis)),
     }
-    if device == "cuda" and operation == "softmax":
+    if device == "cuda" and operation == "softmax" and axis == -1:
         functions |= {
             "quack": _load("quack.softmax", "softmax"),
             "Liger": _load("liger_kernel.transformers.functional", "liger_softmax"),
@@ -107,7 +115,7 @@ def losses(case: Case) -> dict[str, Function]:
     """Functions of logits and target that give the workload's loss, by library."""
     variant = case.workload.variant
     if variant == "inplace":
-        return {OURS: lambda x, t: osm.cross_entropy(x, t, inplace=True)}
+        return {OURS: lambda x, t: osm.cross_entropy(x, t, inplace=True)} | _gpu_losses(case, "mean", True)
     if variant == "all options":
         return _losses_with_all_options(case)
     reduction = "none" if variant == "none" else "mean"
@@ -118,13 +126,20 @@ def losses(case: Case) -> dict[str, Function]:
     }
     if case.x.dtype != torch.float32:
         functions["torch .float()"] = lambda x, t: F.cross_entropy(x.float(), t, reduction=reduction)
-    if case.x.device.type == "cuda":
-        quack = _load("quack.cross_entropy", "cross_entropy")
-        if quack is not None:
-            functions["quack"] = lambda x, t: quack(x, t, reduction=reduction)
-        liger = _load("liger_kernel.transformers.functional", "liger_cross_entropy")
-        if liger is not None and variant != "none":  # Liger's backward takes one incoming gradient, not one a row
-            functions["Liger"] = lambda x, t: liger(x, t)
+    return functions | _gpu_losses(case, reduction, False)
+
+
+def _gpu_losses(case: Case, reduction: str, inplace: bool) -> dict[str, Function]:
+    """Losses of the libraries for GPUs.  Liger's gradient always takes the logits' memory."""
+    if case.x.device.type != "cuda":
+        return {}
+    functions: dict[str, Function] = {}
+    quack = _load("quack.cross_entropy", "cross_entropy")
+    if quack is not None:
+        functions["quack"] = lambda x, t: quack(x, t, reduction=reduction, inplace_backward=inplace)
+    liger = _load("liger_kernel.transformers.functional", "liger_cross_entropy")
+    if liger is not None:
+        functions["Liger"] = lambda x, t: liger(x, t, reduction=reduction)
     return functions
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,8 +40,21 @@ def machine(device: str, quick: bool) -> Record:
     }
 
 
+def file_name(device: str) -> str:
+    """The name of a file for the results of this device: cpu.jsonl, h200.jsonl, rtx_4090.jsonl."""
+    if device == "cpu":
+        return "cpu.jsonl"
+    import torch
+
+    words = re.findall(r"\w+", torch.cuda.get_device_name().lower())
+    return "_".join(word for word in words if word not in ("nvidia", "geforce", "tesla")) + ".jsonl"
+
+
 def commit() -> str:
-    """The commit of the source tree in use, with "+" after it when files differ; "unknown" if installed."""
+    """The commit of the source tree in use, with "+" after it when files differ.
+
+    Where the tree is no checkout, as after an export: the variable ONLINE_SOFTMAX_COMMIT, or "unknown".
+    """
     folder = Path(online_softmax.__path__[0])
 
     def git(*words: str) -> str:
@@ -50,7 +65,7 @@ def commit() -> str:
         changed = git("status", "--porcelain", "--untracked-files=no", ".").strip()
         return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("ONLINE_SOFTMAX_COMMIT") or "unknown"
 
 
 def read(path: Path) -> list[Record]:

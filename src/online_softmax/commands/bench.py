@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="smaller shapes and fewer rounds, under 30 seconds")
     parser.add_argument("--only", metavar="OPERATION", help=f"one of: {', '.join(TRAFFIC)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write results as JSON lines while they are made")
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="start nothing after N minutes: the least important shapes come last"
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write results as JSON lines while they are made; in a folder, to a file named after the device",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the fraction of copy against row length")
 
 
@@ -33,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         raise terminal.CommandError(f"--only is {args.only!r}; wanted one of {', '.join(TRAFFIC)}")
     if args.plot and args.plot.suffix != ".svg":
         raise terminal.CommandError(f"--plot is {args.plot}; wanted a name that ends in .svg")
+    if args.minutes is not None and not args.minutes > 0:
+        raise terminal.CommandError(f"--minutes is {args.minutes:g}; wanted more than 0")
     if args.plot:
         from ..bench import plot
     work = _workloads(args.device, args.quick)
@@ -40,10 +53,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json is None:
         records = _measure(args, work, None)
     else:
+        path = args.json / record.file_name(args.device) if args.json.is_dir() else args.json
         try:
-            file = args.json.open("w", encoding="utf-8")
+            file = path.open("w", encoding="utf-8")
         except OSError as error:
-            raise terminal.CommandError(f"cannot write to --json {args.json}: {error.strerror}") from error
+            raise terminal.CommandError(f"cannot write to --json {path}: {error.strerror}") from error
         with file:
             records = _measure(args, work, file)
     terminal.facts("Machine", tables.machine(records[0]))
@@ -83,8 +97,12 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
     runner = Runner(args.device, args.quick)
     losses = [w for w in work if w.operation == "cross_entropy" and w.columns == 32000]
     in_processes = [] if args.device == "cuda" or args.quick else losses
+    end = float("inf") if args.minutes is None else time.monotonic() + 60 * args.minutes
     with terminal.progress(f"bench {args.device}", len(work) + len(in_processes)) as advance:
-        for workload in work:
+        for done, workload in enumerate(work):
+            if time.monotonic() >= end:
+                _skip(work[done:], args.minutes, keep)
+                return records
             try:
                 keep(runner.measure(workload))
             except RuntimeError as error:  # out of memory, or a failed capture: the other workloads go on
@@ -94,6 +112,15 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
             keep(cpu_memory(workload))
             advance(f"peak memory of {workload}")
     return records
+
+
+def _skip(work: Sequence[Workload], minutes: float, keep: Callable[[Record], None]) -> None:
+    """Record and say what there was no time for."""
+    for workload in work:
+        keep({"record": "skipped", **workload._asdict(), "reason": f"{minutes:g} minutes were over"})
+    kinds = Counter(" ".join(filter(None, (w.operation, w.dtype, w.variant))) for w in work)
+    what = ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
+    terminal.note(f"{minutes:g} minutes were over before {len(work)} of the shapes: {what}")
 
 
 def _complain(records: list[Record]) -> int:
