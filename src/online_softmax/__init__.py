@@ -1,7 +1,8 @@
 """Softmax, log-sum-exp and cross-entropy computed online, for NumPy arrays and PyTorch tensors.
 
 Importing this imports NumPy and nothing heavier; `online_softmax.nn` and
-`online_softmax.distributed` (which need torch) are imported on first use, and so is `warm_up`.
+`online_softmax.distributed` (which need torch) are imported on first use, and so are `warm_up` and the settings of
+the CPU kernels.
 """
 
 from importlib import import_module
@@ -18,6 +19,7 @@ from .ops.softmax import SignedLogSumExp, log_softmax, logsumexp, softmax
 from .state import State, merge
 
 if TYPE_CHECKING:
+    from ._cpu import set_kept_memory, set_num_threads
     from ._cuda.warm import warm_up
 
 __version__ = "0.1.0"
@@ -37,18 +39,21 @@ __all__ = [
     "logsumexp",
     "merge",
     "merge_attention",
+    "set_kept_memory",
+    "set_num_threads",
     "softmax",
     "warm_up",
 ]
 
 _ON_FIRST_USE = ("distributed", "nn", "special")
+_FROM_ON_FIRST_USE = {"set_kept_memory": "_cpu", "set_num_threads": "_cpu", "warm_up": "_cuda.warm"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
         return import_module(f".{name}", __name__)
-    if name == "warm_up":
-        return import_module("._cuda.warm", __name__).warm_up
+    if name in _FROM_ON_FIRST_USE:
+        return getattr(import_module(f".{_FROM_ON_FIRST_USE[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

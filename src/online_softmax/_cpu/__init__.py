@@ -10,13 +10,59 @@ _threads: int | None = None
 
 
 def set_num_threads(n: int) -> None:
-    """Use at most `n` threads for NumPy arrays; tensors follow ``torch.set_num_threads``."""
+    """Compute NumPy arrays on the CPU with at most so many threads; tensors follow ``torch.set_num_threads``.
+
+    Results do not depend on the number of threads.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.  The default is the number of cores this process may run on.
+
+    Raises
+    ------
+    TypeError
+        If n is no int.
+    ValueError
+        If n is below 1.
+    """
     global _threads
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"n must be an int, got {type(n).__name__}")
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
     _threads = n
+
+
+def set_kept_memory(n_bytes: int) -> None:
+    """Keep at most so much memory of freed CPU results for the next ones.
+
+    Touching fresh memory takes the system longer than computing what goes there, so large results (a million elements
+    and more) use the memory of freed ones again.  What is kept counts as resident until the system is short of memory
+    and takes it back.  The default is an eighth of the machine's memory.
+
+    Parameters
+    ----------
+    n_bytes : int
+        The limit in bytes; 0 keeps nothing.  What is kept beyond it is given back to the system at once.
+
+    Raises
+    ------
+    TypeError
+        If n_bytes is no int.
+    ValueError
+        If n_bytes is negative.
+    """
+    if isinstance(n_bytes, bool) or not isinstance(n_bytes, int):
+        raise TypeError(f"n_bytes must be an int, got {type(n_bytes).__name__}")
+    if n_bytes < 0:
+        raise ValueError(f"n_bytes must be at least 0, got {n_bytes}")
+    _native.limit_kept_memory(n_bytes)
+
+
+def kept_memory_limit() -> int:
+    """How many bytes of freed results are kept at most."""
+    return _native.kept_memory_limit()
 
 
 def num_threads() -> int:
@@ -32,8 +78,8 @@ def available_cores() -> int:
 
 
 def describe() -> str:
-    """The build and the threads in one line, for ``online-softmax doctor``."""
-    return f"{instruction_set()}, {num_threads()} threads"
+    """The build, the threads and the memory kept in one line, for ``online-softmax doctor``."""
+    return f"{instruction_set()}, {num_threads()} threads, keeps {kept_memory_limit() / 2**30:.1f} GiB of freed results"
 
 
 def instruction_sets() -> list[str]:

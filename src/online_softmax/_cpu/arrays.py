@@ -68,8 +68,8 @@ def threads_for(x: Any) -> int:
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A fresh C-contiguous array of the kind of `like`.
 
-    The memory of tensors is a NumPy array's: that is quicker than ``torch.empty`` for small ones, and for large ones the
-    memory of freed results is used again (memory.h).
+    The memory of tensors is a NumPy array's, which is quicker than ``torch.empty`` for small ones.  Large ones use the
+    memory of freed results again (memory.h).
     """
     if isinstance(like, np.ndarray):
         return _empty_array(shape, dtype)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 import online_softmax as osm
+from online_softmax._cpu import kept_memory_limit
 
 from . import case as cases
 from . import peers
@@ -26,6 +27,24 @@ class Contestant(NamedTuple):
 
 def contestants(case: Case) -> list[Contestant]:
     """Everyone who can do this workload, ours first."""
+    if case.workload.variant == "fresh memory":
+        return [_in_fresh_memory(contestant) for contestant in _contestants(case)]
+    return _contestants(case)
+
+
+def _in_fresh_memory(contestant: Contestant) -> Contestant:
+    """The same when no freed result can be used again."""
+
+    def prepare(case: Case) -> Any:
+        limit = kept_memory_limit()
+        osm.set_kept_memory(0)
+        osm.set_kept_memory(limit)
+        return contestant.prepare(case)
+
+    return contestant._replace(prepare=prepare)
+
+
+def _contestants(case: Case) -> list[Contestant]:
     workload = case.workload
     if workload.way != "cold":
         return _small(case)

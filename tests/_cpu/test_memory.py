@@ -1,0 +1,154 @@
+"""Memory of freed results: used again, never shared, limited, given back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import online_softmax as osm
+from online_softmax._cpu import _native, arrays
+from online_softmax.ops.softmax import cpu
+
+MIB = 2**20
+DEFAULT = _native.kept_memory_limit()
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    osm.set_kept_memory(0)
+    osm.set_kept_memory(DEFAULT)
+    yield
+    osm.set_kept_memory(0)
+    osm.set_kept_memory(DEFAULT)
+
+
+def large(rows=512):
+    return arrays.empty(np.empty(0), (rows, 4096), np.float32)
+
+
+def address(x):
+    return x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_a_freed_result_makes_room_for_the_next(kind):
+    x = kind(np.random.default_rng(0).standard_normal((512, 4096)).astype(np.float32))
+    first = osm.softmax(x)
+    where, values = address(first), np.asarray(first).copy()
+    del first
+    assert _native.kept_memory() == 8 * MIB
+    again = osm.softmax(x)
+    assert address(again) == where
+    assert np.array_equal(np.asarray(again), values)
+    assert _native.kept_memory() == 0
+
+
+def test_a_view_keeps_its_memory_from_others():
+    first = large()
+    view = first[3:5, ::2]
+    view[...] = 7
+    del first
+    other = large()
+    other[...] = 1
+    assert (view == 7).all()
+    assert _native.kept_memory() == 0
+
+
+def test_every_element_is_written_over_what_was_there():
+    x = np.random.default_rng(0).standard_normal((520, 4096)).astype(np.float32)
+    x[0, :] = -np.inf
+    x[1, 3] = np.nan
+    clean = [function(x).copy() for function in (osm.softmax, osm.log_softmax)]
+    for function, want in zip((osm.softmax, osm.log_softmax), clean, strict=True):
+        waste = large(520)
+        waste[...] = 12345
+        del waste
+        assert np.array_equal(function(x), want, equal_nan=True)
+
+
+def test_memory_of_another_size_is_used_if_little_of_it_is_wasted():
+    a = large(1000)
+    where = address(a)
+    del a
+    assert address(large(900)) == where
+    assert _native.kept_memory() > 0
+    smaller = large(512)
+    assert _native.kept_memory() > 0, "a block must not serve a result of half its size"
+    del smaller
+
+
+def test_results_start_at_huge_pages_and_small_ones_are_numpys_own():
+    assert address(large()) % (2 * MIB) == 0
+    assert arrays.empty(np.empty(0), (8, 128), np.float32).flags.owndata
+    assert _native.kept_memory() > 0
+
+
+def test_no_more_is_kept_than_allowed():
+    results = [large() for _ in range(12)]
+    results.clear()
+    assert _native.kept_memory() == 8 * 8 * MIB, "at most 8 blocks"
+    osm.set_kept_memory(20 * MIB)
+    assert _native.kept_memory() == 16 * MIB
+    results = [large(2048)]
+    results.clear()
+    assert _native.kept_memory() == 16 * MIB, "a block above the limit is given back at once"
+    osm.set_kept_memory(0)
+    assert _native.kept_memory() == 0
+    results = [large()]
+    results.clear()
+    assert _native.kept_memory() == 0
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError), ("1", TypeError)])
+def test_a_wrong_limit(wrong, error):
+    with pytest.raises(error, match="n_bytes must be"):
+        osm.set_kept_memory(wrong)
+    assert _native.kept_memory_limit() == DEFAULT
+
+
+def test_more_than_there_is_raises_and_loses_nothing():
+    kept = large()
+    kept[...] = 3
+    with pytest.raises(MemoryError):
+        arrays.empty(np.empty(0), (2**50,), np.float64)
+    assert (kept == 3).all()
+    assert _native.kept_memory_limit() == DEFAULT
+
+
+def test_threads_never_get_the_same_memory():
+    wrong = []
+
+    def work(mark):
+        for _ in range(50):
+            mine = large(256)
+            mine[...] = mark
+            if not (mine == mark).all():
+                wrong.append(mark)
+
+    workers = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_writes_to_its_own_copy():
+    x = np.zeros((512, 4096), np.float32)
+    parents = cpu.softmax(x, 1, np.float32)
+    del parents
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            os._exit(0 if (cpu.softmax(x + 1, 1, np.float32) == 1 / 4096).all() else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (cpu.softmax(x, 1, np.float32) == 1 / 4096).all()
