@@ -80,3 +80,10 @@ def test_other_commands_are_not_imported():
     )
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m online_softmax trace --n 100000 --block 10 | head -1"
+    run = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert run.stdout
+    assert not run.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -47,13 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 modules[name] = importlib.import_module(f".commands.{name}", __package__)
                 modules[name].add_arguments(subparser)
         args = parser.parse_args(argv)
-        return int(modules[args.command].run(args))
+        code = int(modules[args.command].run(args))
+        sys.stdout.flush()
+        return code
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "online_softmax":
             raise
         return _fail(chosen, f"needs the package {error.name}: pip install '{_requirement(chosen)}'")
     except CommandError as error:
         return _fail(chosen, str(error))
+    except BrokenPipeError:  # whoever read the output has had enough: `online-softmax doctor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
+        return 1
     except KeyboardInterrupt:
         return _fail(chosen, "interrupted", code=130)
 
