@@ -137,13 +137,19 @@ def result_dtype(dtype: Any, x: Array) -> Any:
     if wanted == "float":
         wanted = "float64"
     if wanted not in _FLOATS:
-        raise TypeError(f"dtype is {wanted}; wanted float16, bfloat16, float32 or float64")
-    if isinstance(x, np.ndarray):
-        return np.dtype(wanted if wanted != "bfloat16" else dtype)
-    found = getattr(namespace(x), wanted, None)
+        raise TypeError(f"dtype is {dtype!r}; wanted float16, bfloat16, float32 or float64")
+    found = _numpy_dtype(wanted, dtype) if isinstance(x, np.ndarray) else getattr(namespace(x), wanted, None)
     if found is None:
-        raise TypeError(f"dtype is {wanted}, which {namespace(x).__name__} does not have")
+        raise TypeError(f"dtype is {dtype!r}, which {namespace(x).__name__} does not have")
     return found
+
+
+def _numpy_dtype(name: str, given: Any) -> np.dtype | None:
+    """NumPy has bfloat16 only as the dtype object of a package that adds it."""
+    try:
+        return np.dtype(given if name == "bfloat16" else name)
+    except TypeError:
+        return None
 
 
 def compute_dtype(xp: Any, *dtypes: Any) -> Any:

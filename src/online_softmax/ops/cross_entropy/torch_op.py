@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._arguments import shares_memory_with_itself
 from ..._arrays import namespace
 from ..._dispatch import implementation
+from ..._out import shares_memory_with_itself
 from .._torch import is_plain, records
 from . import torch_operator
 from .arguments import Prepared, check_range
