@@ -59,7 +59,7 @@ def kind(x: Array) -> str:
 def as_array(x: Any, name: str) -> Array:
     """x as an array of its own library in native byte order; a TypeError that names the argument otherwise."""
     if is_tensor(x):
-        return x
+        return dense(x, name)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a numpy.ma.MaskedArray, whose mask would be ignored: pass {name}.data, with where=")
     if is_numpy_like(x):
@@ -74,6 +74,15 @@ def as_array(x: Any, name: str) -> Array:
     if hasattr(x, "__array__"):
         return as_array(np.asarray(x), name)
     raise TypeError(f"{name} is a {type(x).__name__}; wanted an array, a tensor, a number or a nested list of numbers")
+
+
+def dense(x: Array, name: str) -> Array:
+    """The tensor itself; sparse and nested ones are refused."""
+    if x.is_nested:
+        raise TypeError(f"{name} is a nested tensor; wanted a dense one")
+    if x.layout != sys.modules["torch"].strided:
+        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    return x
 
 
 def _from_numpy_like(x: Any, name: str) -> np.ndarray:

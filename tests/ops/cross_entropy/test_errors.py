@@ -85,6 +85,14 @@ def test_logits_that_are_complex_or_no_array_are_refused(fn):
 
 
 @BOTH
+def test_sparse_tensors_are_refused(fn):
+    sparse = torch.eye(5).to_sparse()
+    for arguments, name in (((sparse, indices(5)), "input"), ((torch.eye(5), sparse), "target")):
+        with pytest.raises(TypeError, match=f"{name} has layout"):
+            fn(*arguments)
+
+
+@BOTH
 def test_two_libraries_in_one_call_are_refused(fn):
     x, t, w = logits(), indices(), torch.ones(5).double()
     for name, arguments in {"target": (x, t.numpy()), "weight": (x, t, w.numpy())}.items():

@@ -143,6 +143,8 @@ def test_sparse_and_quantised_tensors_are_refused(name):
         FUNCTIONS[name](torch.eye(2).to_sparse())
     with pytest.raises(TypeError, match="x has dtype"):
         FUNCTIONS[name](torch.zeros(2, dtype=torch.float8_e4m3fn))
+    with pytest.raises(TypeError, match="x is a nested tensor"):
+        FUNCTIONS[name](torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged))
 
 
 def test_only_the_array_and_the_axis_are_positional(name):
