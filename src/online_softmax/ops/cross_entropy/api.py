@@ -146,9 +146,7 @@ def cross_entropy_with_grad(
     gradient = result.gradient
     if reduction == "none":
         ones = namespace(logits).ones_like(result.lse)
-        gradient = module.backward(
-            logits, target, weight, result.lse, result.lse_low, result.divisors, options, ones, None
-        )
+        gradient = module.backward(logits, target, weight, *result.saved, options, ones, None)
     return _answer(result, ready, return_aux), ready.to_input(gradient)
 
 
