@@ -18,6 +18,8 @@ R = TypeVar("R")
 
 # What torch, SciPy and this library call the same argument.
 _SYNONYMS = (("axis", "dim"), ("keepdims", "keepdim"), ("x", "input", "a"))
+# Python makes a number of each: a tuple, as a union would be built anew in every call.
+_NO_NUMBERS = (str, bool, np.bool_)
 
 
 def answers_synonyms(function: Callable[P, R]) -> Callable[P, R]:
@@ -37,7 +39,9 @@ def answers_synonyms(function: Callable[P, R]) -> Callable[P, R]:
 
 def flag(name: str, value: Any) -> bool:
     """A boolean argument; whatever else Python could take for true or false is refused."""
-    if isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
         return bool(value)
     raise TypeError(f"{name} is {value!r}; wanted True or False")
 
@@ -72,7 +76,7 @@ def lengths(name: str, given: Any, each: Sequence[Any], wanted: str) -> tuple[in
 
 def number_of(name: str, value: Any, wanted: str = "a plain number") -> float:
     """value as a finite float; the error names the argument."""
-    if isinstance(value, str | bool) or is_tensor(value):
+    if isinstance(value, _NO_NUMBERS) or is_tensor(value):
         raise TypeError(f"{name} is {value!r}; wanted {wanted}")
     try:
         number = float(value)

@@ -106,7 +106,8 @@ def fitting_target(target: Any, input: Array) -> Array:
 
 
 def _rows(input: Array) -> tuple[int, ...]:
-    return tuple(length for i, length in enumerate(input.shape) if i != min(1, input.ndim - 1))
+    shape, axis = tuple(input.shape), min(1, input.ndim - 1)
+    return shape[:axis] + shape[axis + 1 :]
 
 
 def _classes_last(xp: Any, x: Array, axis: int, classes: int) -> Array:
