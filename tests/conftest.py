@@ -1,4 +1,6 @@
-"""What all tests share: the implementations this machine has, and how hypothesis draws."""
+"""What all tests share: the implementations and instruction sets this machine has, and how hypothesis draws."""
+
+import importlib
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,20 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 ON_THE_CPU = [found.impl for found in availability() if found.available and found.impl in ("reference", "cpu")]
+
+
+INSTRUCTION_SETS = importlib.import_module("online_softmax._cpu").instruction_sets() if "cpu" in ON_THE_CPU else []
+
+
+@pytest.fixture(params=INSTRUCTION_SETS)
+def instruction_set(request):
+    """Every instruction set that the native kernels are compiled for and this machine has, one after the other."""
+    from online_softmax import _cpu
+
+    _cpu.use_instruction_set(request.param)
+    assert _cpu.instruction_set() == request.param
+    yield request.param
+    _cpu.use_instruction_set(INSTRUCTION_SETS[0])
 
 
 @pytest.fixture(params=ON_THE_CPU)

@@ -106,6 +106,29 @@ def test_kernels_for_other_arrays_are_refused_saying_what_they_take(array, impl,
     assert RAN == []
 
 
+def test_cuda_asked_for_on_the_cpu_says_what_to_move_or_what_is_missing(table):
+    with pytest.raises(
+        ValueError, match=r"CUDA device; got a torch tensor on cpu \(move it there with \.to\('cuda'\)\)"
+    ):
+        osm.softmax(X["torch"], impl="cuda")
+    clear()
+    table.missing["cuda"] = "PyTorch sees no CUDA device"
+    for array, came in (("torch", "a torch tensor on cpu"), ("numpy", "a NumPy array"), ("other", "another library's")):
+        with pytest.raises(ValueError, match=f"got {came}.*nor could it run here: PyTorch sees no CUDA device"):
+            osm.softmax(X[array], impl="cuda")
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "text"), [(None, False, "built without CUDA"), ("13.0", False, "no CUDA")]
+)
+def test_what_cuda_needs_is_said(version, device, text, monkeypatch):
+    from online_softmax import _cuda
+
+    monkeypatch.setattr(torch.version, "cuda", version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: device)
+    assert text in _cuda.availability()
+
+
 def test_an_unknown_name_is_refused_before_anything_runs(table):
     with pytest.raises(ValueError, match=r"impl is 'gpu'; wanted one of 'auto', 'reference', 'cpu', 'cuda'"):
         osm.softmax(X["numpy"], impl="gpu")
@@ -117,7 +140,7 @@ def test_cuda_tensors_take_the_cuda_kernels(table):
     for impl in ("auto", "cuda"):
         assert pick("softmax", "torch", "cuda", impl).__name__ == "stand-in cuda"
     assert pick("softmax", "torch", "cuda", "reference").__name__ == "stand-in reference"
-    with pytest.raises(ValueError, match=r"'cpu'.*torch array on cuda"):
+    with pytest.raises(ValueError, match=r"'cpu'.*torch tensor on cuda"):
         pick("softmax", "torch", "cuda", "cpu")
 
 
@@ -135,7 +158,7 @@ def test_cuda_tensors_without_kernels_warn_once_and_take_the_reference(table):
 def test_tensors_on_other_devices_take_the_reference(table):
     for device in ("mps", "xpu", "meta"):
         assert _dispatch._pick("softmax", "torch", device, "auto").__name__ == "stand-in reference"
-        with pytest.raises(ValueError, match=f"torch array on {device}"):
+        with pytest.raises(ValueError, match=f"torch tensor on {device}"):
             _dispatch._pick("softmax", "torch", device, "cuda")
 
 

@@ -71,6 +71,21 @@ def test_complex_arrays_are_refused():
         special.logsumexp(np.array([1j]))
 
 
+@pytest.mark.parametrize("name", special.__all__)
+def test_torchs_words_for_an_argument_are_answered(name):
+    own = "a" if name == "logsumexp" else "x"
+    with pytest.raises(TypeError, match=rf"{name}\(\) takes axis=, not dim="):
+        getattr(special, name)(np.zeros(2), dim=0)
+    with pytest.raises(TypeError, match=rf"{name}\(\) takes {own}=, not input="):
+        getattr(special, name)(input=np.zeros(2))
+
+
+def test_flags_are_true_or_false():
+    for flag in ("keepdims", "return_sign"):
+        with pytest.raises(TypeError, match=f"{flag} is 1; wanted True or False"):
+            special.logsumexp(np.zeros(2), **{flag: 1})
+
+
 def test_everything_public_is_listed():
     public = {n for n, f in vars(special).items() if inspect.isfunction(f) and f.__module__ == special.__name__}
     assert public == set(special.__all__)

@@ -91,14 +91,16 @@ def test_nan_reaches_every_total_and_plus_infinity_is_counted():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        (([1.0, 2.0], 3), ValueError, "block: from 1 to the row's length 2 is wanted, got 3"),
-        (([1.0, 2.0], 0), ValueError, "got 0"),
-        (([1.0, 2.0], 1.5), TypeError, "block: an integer is wanted, got 1.5"),
-        (([], 1), ValueError, r"x: one row of at least one number is wanted, got shape \(0,\)"),
-        (([[1.0]], 1), ValueError, r"got shape \(1, 1\)"),
-        ((["a"], 1), TypeError, "x: real numbers are wanted"),
-        (([1j], 1), TypeError, "got dtype complex128"),
-        (([1.0], 1, "int32"), TypeError, "dtype: one of float16, float32, float64 is wanted, got int32"),
+        (([1.0, 2.0], 3), ValueError, "block is 3; wanted 1 to the row's length 2"),
+        (([1.0, 2.0], 0), ValueError, "block is 0"),
+        (([1.0, 2.0], 1.5), TypeError, "block is 1.5; wanted an int"),
+        (([], 1), ValueError, r"x has shape \(0,\); wanted one row of at least one number"),
+        (([[1.0]], 1), ValueError, r"x has shape \(1, 1\)"),
+        ((["a"], 1), TypeError, "x has dtype <U1; wanted real numbers"),
+        (([1j], 1), TypeError, "x has dtype complex128"),
+        (([1.0, 2.0], True), TypeError, "block is True; wanted an int"),
+        (([1.0], 1, "wide"), TypeError, "dtype is 'wide'; wanted one of"),
+        (([1.0], 1, "int32"), TypeError, "dtype is int32; wanted one of float16, float32, float64"),
     ],
 )
 def test_bad_input_gets_a_plain_message(arguments, error, text):

@@ -39,9 +39,9 @@ def exact_softmax(row):
         return [float(x / sum(e)) for x in e]
 
 
-def rows_logsumexp(x):
-    """log Σ exp over the last axis in float64, each sum exactly rounded; special rows by the table of the design."""
-    x = np.asarray(x, dtype=np.float64)
+def rows_logsumexp(x, axis=-1):
+    """log Σ exp over an axis in float64, each sum exactly rounded; special rows by the table of the design."""
+    x = np.moveaxis(np.asarray(x, dtype=np.float64), axis, -1)
     flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return np.array([_one_logsumexp(row) for row in flat]).reshape(x.shape[:-1])
 
@@ -57,20 +57,32 @@ def _one_logsumexp(row):
     return top + math.log1p(math.fsum(e))
 
 
-def rows_log_softmax(x):
-    """log-softmax over the last axis in float64; NaN for rows without a finite log-sum-exp."""
+def rows_log_softmax(x, axis=-1):
+    """log-softmax over an axis in float64; NaN for rows without a finite log-sum-exp."""
     x = np.asarray(x, dtype=np.float64)
-    top = x.max(-1, keepdims=True, initial=-INF)
+    top = x.max(axis, keepdims=True, initial=-INF)
     steady = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(invalid="ignore"):
-        y = (x - steady) - rows_logsumexp(x - steady)[..., None]
+        y = (x - steady) - np.expand_dims(rows_logsumexp(x - steady, axis), axis)
         return np.where(np.isfinite(top), y, NAN)
 
 
-def rows_softmax(x):
-    """Softmax over the last axis in float64; NaN for rows without a finite log-sum-exp."""
+def rows_softmax(x, axis=-1):
+    """Softmax over an axis in float64; NaN for rows without a finite log-sum-exp."""
     with np.errstate(under="ignore"):
-        return np.exp(rows_log_softmax(x))
+        return np.exp(rows_log_softmax(x, axis))
+
+
+def softmax_gradient(grad, y, axis=-1):
+    """The gradient of x in float64, from y = softmax(x) and the incoming one."""
+    grad, y = np.asarray(grad, np.float64), np.asarray(y, np.float64)
+    return y * (grad - (grad * y).sum(axis, keepdims=True))
+
+
+def log_softmax_gradient(grad, y, axis=-1):
+    """The gradient of x in float64, from y = log_softmax(x) and the incoming one."""
+    grad, y = np.asarray(grad, np.float64), np.asarray(y, np.float64)
+    return grad - np.exp(y) * grad.sum(axis, keepdims=True)
 
 
 def loss_by_definition(

@@ -1,35 +1,93 @@
-"""Checks of arguments that several operations share: axes, out=, where=.  Nothing is written before they pass."""
+"""Checks of arguments that several functions share: names, flags, numbers, axes, where=."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ._arrays import Array, describe, dtype_name, is_tensor, namespace
+from ._arrays import Array, as_array, describe, device, dtype_name, is_tensor, namespace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# What torch, SciPy and this library call the same argument.
+_SYNONYMS = (("axis", "dim"), ("keepdims", "keepdim"), ("x", "input", "a"))
+# Python makes a number of each: a tuple, as a union would be built anew in every call.
+_NO_NUMBERS = (str, bool, np.bool_)
 
-def explains_dim(function: Callable[P, R]) -> Callable[P, R]:
-    """Answer a call with torch's `dim=` or `keepdim=` by naming the argument that is meant."""
+
+def answers_synonyms(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer an argument under another library's name with the name that this function takes."""
+    own = inspect.signature(function).parameters
+    meant = {other: name for names in _SYNONYMS for name in names if name in own for other in names if other not in own}
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "dim" in kwargs or "keepdim" in kwargs:
-            torchs, ours = ("dim", "axis") if "dim" in kwargs else ("keepdim", "keepdims")
-            where = f"online_softmax.nn.functional.{function.__name__} takes torch's own arguments"
-            raise TypeError(f"{function.__name__}() has no argument {torchs!r}: use {ours}= ({where})")
+        for name in kwargs:
+            if name in meant:
+                raise TypeError(f"{function.__qualname__}() takes {meant[name]}=, not {name}=")
         return function(*args, **kwargs)
 
     return checked
 
 
-def normalise_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+def flag(name: str, value: Any) -> bool:
+    """A boolean argument; whatever else Python could take for true or false is refused."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}; wanted True or False")
+
+
+def integer(name: str, value: Any, wanted: str = "an int") -> int:
+    """value as an int; bools and floats are refused."""
+    number = _index(value)
+    if number is None:
+        raise TypeError(f"{name} is {value!r}; wanted {wanted}")
+    return number
+
+
+def _index(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def lengths(name: str, given: Any, each: Sequence[Any], wanted: str) -> tuple[int, ...]:
+    """The lengths that `given` holds, as ints from 0 on."""
+    numbers = tuple(map(_index, each))
+    if None in numbers:
+        raise TypeError(f"{name} is {given!r}; wanted {wanted}")
+    found = tuple(number for number in numbers if number is not None and number >= 0)
+    if len(found) < len(numbers):
+        raise ValueError(f"{name} is {given!r}; wanted {wanted}")
+    return found
+
+
+def number_of(name: str, value: Any, wanted: str = "a plain number") -> float:
+    """value as a finite float; the error names the argument."""
+    if isinstance(value, _NO_NUMBERS) or is_tensor(value):
+        raise TypeError(f"{name} is {value!r}; wanted {wanted}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; wanted {wanted}") from None
+    if not -math.inf < number < math.inf:  # a comparison, which torch.compile can guard on
+        raise ValueError(f"{name} is {number}; wanted a finite number")
+    return number
+
+
+def normalise_axes(axis: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     """axis=, an int, a tuple of ints or None for all, as a tuple of distinct numbers from 0; a 0-d array has axis 0."""
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
@@ -38,16 +96,25 @@ def normalise_axes(axis: Any, ndim: int) -> tuple[int, ...]:
         return tuple(range(room))
     axes = []
     for one in axis if isinstance(axis, tuple | list) else (axis,):
-        try:
-            number = operator.index(one)
-        except TypeError:
-            raise TypeError(f"axis is {axis!r}; wanted an int, a tuple of ints or None") from None
-        if isinstance(one, bool) or not -room <= number < room:
-            raise ValueError(f"axis is {axis!r}, which is out of range for an array of {ndim} dimension(s)")
-        axes.append(number % room)
+        number = _index(one)
+        if number is None:
+            raise TypeError(f"{name} is {axis!r}; wanted an int, a tuple of ints or None")
+        axes.append(_in_range(name, axis, number, ndim))
     if len(set(axes)) != len(axes):
-        raise ValueError(f"axis is {axis!r}, which names an axis twice")
+        raise ValueError(f"{name} is {axis!r}, which names an axis twice")
     return tuple(axes)
+
+
+def normalise_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """One axis, as a number from 0."""
+    return _in_range(name, axis, integer(name, axis), ndim)
+
+
+def _in_range(name: str, given: Any, number: int, ndim: int) -> int:
+    room = max(ndim, 1)
+    if not -room <= number < room:
+        raise ValueError(f"{name} is {given!r}, which is out of range for an array of {ndim} dimension(s)")
+    return number % room
 
 
 def merge_axes(xp: Any, x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Array]]:
@@ -67,84 +134,34 @@ def merge_axes(xp: Any, x: Array, axes: tuple[int, ...]) -> tuple[Array, Callabl
 
 def check_where(where: Any, x: Array) -> Array:
     """where= as a boolean array of x's library that broadcasts to x without enlarging it."""
-    xp = namespace(x)
-    if not is_tensor(where) and not hasattr(where, "__array_namespace__") and is_tensor(x):
-        where = xp.asarray(where, device=x.device)
-    elif not hasattr(where, "dtype"):
-        where = xp.asarray(where)
-    if dtype_name(where.dtype) != "bool":
-        raise TypeError(f"where has {describe(where)}; wanted dtype bool")
-    same_library("where", where, x)
+    mask = as_array_like("where", where, x)
+    if dtype_name(mask.dtype) != "bool":
+        raise TypeError(f"where has {describe(mask)}; wanted dtype bool")
     try:
-        fits = np.broadcast_shapes(tuple(where.shape), tuple(x.shape)) == tuple(x.shape)
+        fits = np.broadcast_shapes(tuple(mask.shape), tuple(x.shape)) == tuple(x.shape)
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"where has {describe(where)}, which does not broadcast to x of shape {tuple(x.shape)}")
-    return where
+        raise ValueError(f"where has {describe(mask)}, which does not broadcast to x of shape {tuple(x.shape)}")
+    return mask
 
 
-def same_library(name: str, array: Array, x: Array) -> None:
-    """Refuse an array of another library or device than x."""
-    if is_tensor(array) != is_tensor(x) or (is_tensor(x) and array.device != x.device):
-        raise TypeError(
-            f"{name} has {describe(array)} ({type(array).__name__}), "
-            f"x has {describe(x)} ({type(x).__name__}): wanted one library and one device"
-        )
+def as_array_like(name: str, given: Any, x: Array) -> Array:
+    """A list or number as an array of x's library, on its device; an array of another library or device is refused."""
+    array = as_array(given, name)
+    if not hasattr(given, "dtype"):
+        xp = namespace(x)
+        return array if isinstance(x, np.ndarray) else xp.asarray(array, device=device(x))
+    return same_library(name, array, x)
 
 
-def check_out(out: Any, x: Array, dtype: Any) -> None:
-    """Refuse an out= that cannot take the result: wrong kind, shape or dtype, read-only, or overlapping in part."""
-    if not hasattr(out, "dtype") or not hasattr(out, "shape"):
-        raise TypeError(f"out is a {type(out).__name__}; wanted an array of shape {tuple(x.shape)}")
-    same_library("out", out, x)
-    if tuple(out.shape) != tuple(x.shape) or out.dtype != dtype:
-        raise ValueError(f"out has {describe(out)}; wanted shape {tuple(x.shape)}, dtype {dtype_name(dtype)}")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise ValueError("out is read-only")
-    strides = _byte_strides(out)
-    if strides is None:
-        return
-    if shares_memory_with_itself(out.shape, strides, out.itemsize):
-        raise ValueError(f"out has {describe(out)} and elements that share memory (strides {strides} bytes)")
-    if _overlaps(x, out) and not (_start(x) == _start(out) and _byte_strides(x) == strides and x.dtype == out.dtype):
-        raise ValueError("out overlaps x in memory without being x itself")
-
-
-def shares_memory_with_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether two elements lie at one address; from the smallest step up, each must pass all that came before."""
-    if 0 in shape:
-        return False
-    reach = itemsize
-    for step, length in sorted((abs(step), length) for step, length in zip(strides, shape, strict=True) if length > 1):
-        if step < reach:
-            return True
-        reach += step * (length - 1)
-    return False
-
-
-def _start(x: Array) -> int:
-    return int(x.data_ptr() if is_tensor(x) else x.__array_interface__["data"][0])
-
-
-def _byte_strides(x: Array) -> tuple[int, ...] | None:
-    if isinstance(x, np.ndarray):
-        return x.strides
-    if is_tensor(x):
-        return tuple(step * x.element_size() for step in x.stride())
-    return None
-
-
-def _overlaps(x: Array, y: Array) -> bool:
-    if isinstance(x, np.ndarray):
-        return bool(np.may_share_memory(x, y))
-    (x_low, x_high), (y_low, y_high) = _extent(x), _extent(y)
-    return x_low < y_high and y_low < x_high
-
-
-def _extent(x: Array) -> tuple[int, int]:
-    """First byte and one past the last byte a tensor's elements lie in (torch strides are never negative)."""
-    if x.numel() == 0:
-        return 0, 0
-    last = sum((length - 1) * step for length, step in zip(x.shape, x.stride(), strict=True))
-    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
+def same_library(name: str, array: Array, x: Array, other: str = "x", given: Any = None) -> Array:
+    """array itself, refused unless it is of x's library and on its device; `given` is what it was made of."""
+    if is_tensor(array) == is_tensor(x) and device(array) == device(x):
+        return array
+    came = f"a {type(array).__name__} of {describe(array)}"
+    if given is not None and not hasattr(given, "dtype"):
+        came = f"a {type(given).__name__}"
+    raise TypeError(
+        f"{name} is {came}, {other} a {type(x).__name__} of {describe(x)}: wanted one library and one device"
+    )

@@ -59,7 +59,7 @@ def kind(x: Array) -> str:
 def as_array(x: Any, name: str) -> Array:
     """x as an array of its own library in native byte order; a TypeError that names the argument otherwise."""
     if is_tensor(x):
-        return x
+        return dense(x, name)
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError(f"{name} is a numpy.ma.MaskedArray, whose mask would be ignored: pass {name}.data, with where=")
     if is_numpy_like(x):
@@ -74,6 +74,15 @@ def as_array(x: Any, name: str) -> Array:
     if hasattr(x, "__array__"):
         return as_array(np.asarray(x), name)
     raise TypeError(f"{name} is a {type(x).__name__}; wanted an array, a tensor, a number or a nested list of numbers")
+
+
+def dense(x: Array, name: str) -> Array:
+    """The tensor itself; sparse and nested ones are refused."""
+    if x.is_nested:
+        raise TypeError(f"{name} is a nested tensor; wanted a dense one")
+    if x.layout != sys.modules["torch"].strided:
+        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    return x
 
 
 def _from_numpy_like(x: Any, name: str) -> np.ndarray:
@@ -137,13 +146,19 @@ def result_dtype(dtype: Any, x: Array) -> Any:
     if wanted == "float":
         wanted = "float64"
     if wanted not in _FLOATS:
-        raise TypeError(f"dtype is {wanted}; wanted float16, bfloat16, float32 or float64")
-    if isinstance(x, np.ndarray):
-        return np.dtype(wanted if wanted != "bfloat16" else dtype)
-    found = getattr(namespace(x), wanted, None)
+        raise TypeError(f"dtype is {dtype!r}; wanted float16, bfloat16, float32 or float64")
+    found = _numpy_dtype(wanted, dtype) if isinstance(x, np.ndarray) else getattr(namespace(x), wanted, None)
     if found is None:
-        raise TypeError(f"dtype is {wanted}, which {namespace(x).__name__} does not have")
+        raise TypeError(f"dtype is {dtype!r}, which {namespace(x).__name__} does not have")
     return found
+
+
+def _numpy_dtype(name: str, given: Any) -> np.dtype | None:
+    """NumPy has bfloat16 only as the dtype object of a package that adds it."""
+    try:
+        return np.dtype(given if name == "bfloat16" else name)
+    except TypeError:
+        return None
 
 
 def compute_dtype(xp: Any, *dtypes: Any) -> Any:

@@ -37,6 +37,8 @@ def device_type(x: Array) -> str:
 
 def implementation(operation: str, x: Array, impl: str) -> ModuleType:
     """The module that runs `operation` on x."""
+    if not isinstance(impl, str):
+        check_impl(impl)
     array_kind = kind(x)
     return _pick(operation, array_kind, x.device.type if array_kind == "torch" else "cpu", impl)
 
@@ -56,12 +58,21 @@ def _pick(operation: str, array_kind: str, device: str, impl: str) -> ModuleType
             warnings.warn(f"CUDA tensors run on the slow reference implementation: {missing}", RuntimeWarning, 4)
         return _load(operation, "reference")
     if impl != preferred:
-        wanted = {"cpu": "a NumPy array or a torch tensor on the CPU", "cuda": "a torch tensor on a CUDA device"}[impl]
-        raise ValueError(f"impl is {impl!r}, which takes {wanted}; got a {array_kind} array on {device}")
+        raise ValueError(_mismatch(impl, array_kind, device))
     missing = _missing(impl)
     if missing is not None:
         raise RuntimeError(f"impl is {impl!r}, which cannot run here: {missing}")
     return _load(operation, impl)
+
+
+def _mismatch(impl: str, array_kind: str, device: str) -> str:
+    """What a named implementation takes, what came, and what to do about it."""
+    came = {"numpy": "a NumPy array", "torch": f"a torch tensor on {device}"}.get(array_kind, "another library's array")
+    if impl == "cpu":
+        return f"impl is 'cpu', which takes a NumPy array or a torch tensor on the CPU; got {came}"
+    missing = _missing("cuda")
+    hint = "move it there with .to('cuda')" if missing is None else f"nor could it run here: {missing}"
+    return f"impl is 'cuda', which takes a torch tensor on a CUDA device; got {came} ({hint})"
 
 
 def check_impl(impl: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from ._arguments import integer
 from .state import State
 
 _DTYPES = ("float16", "float32", "float64")
@@ -152,21 +152,26 @@ def _total(row: np.ndarray, block: int, blocks: tuple[Block, ...], state: State)
 def _row(x: ArrayLike, dtype: DTypeLike | None) -> np.ndarray:
     row = np.asarray(x)
     if row.dtype.kind not in "fiub":
-        raise TypeError(f"x: real numbers are wanted, got dtype {row.dtype}")
+        raise TypeError(f"x has dtype {row.dtype}; wanted real numbers")
     if row.ndim != 1 or row.size == 0:
-        raise ValueError(f"x: one row of at least one number is wanted, got shape {row.shape}")
-    wanted = np.dtype(dtype if dtype is not None else row.dtype if row.dtype.kind == "f" else np.float64)
-    if wanted.name not in _DTYPES:
-        raise TypeError(f"dtype: one of {', '.join(_DTYPES)} is wanted, got {wanted}")
+        raise ValueError(f"x has shape {row.shape}; wanted one row of at least one number")
+    name = _dtype_name(dtype if dtype is not None else row.dtype if row.dtype.kind == "f" else np.float64)
     with np.errstate(over="ignore"):  # float16 ends at 65504: what lies beyond becomes inf, and the trace shows it
-        return row.astype(wanted.newbyteorder("="))
+        return row.astype(name)
+
+
+def _dtype_name(dtype: DTypeLike) -> str:
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
+    if name not in _DTYPES:
+        raise TypeError(f"dtype is {name}; wanted one of {', '.join(_DTYPES)}")
+    return name
 
 
 def _block(block: int, length: int) -> int:
-    try:
-        block = operator.index(block)
-    except TypeError:
-        raise TypeError(f"block: an integer is wanted, got {block!r}") from None
-    if not 1 <= block <= length:
-        raise ValueError(f"block: from 1 to the row's length {length} is wanted, got {block}")
-    return block
+    number = integer("block", block)
+    if not 1 <= number <= length:
+        raise ValueError(f"block is {number}; wanted 1 to the row's length {length}")
+    return number

@@ -6,17 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from online_softmax import _cpu
 from online_softmax.ops.softmax import cpu
-
-INSTRUCTION_SETS = _cpu.instruction_sets()
-
-
-@pytest.fixture(params=INSTRUCTION_SETS)
-def instruction_set(request):
-    _cpu.use_instruction_set(request.param)
-    yield request.param
-    _cpu.use_instruction_set(INSTRUCTION_SETS[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -50,7 +50,7 @@ def test_plot_says_what_to_install(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--n", "4"), "block: from 1 to the row's length 4 is wanted, got 8"),
+        (("--n", "4"), "block is 8; wanted 1 to the row's length 4"),
         (("--n", "0"), "--n: a number of logits of at least 1 is wanted, got 0"),
         (("--seed", "-1"), "--seed: 0 or more is wanted, got -1"),
         (("--json", "no/such/directory/f.json"), "no/such/directory/f.json"),

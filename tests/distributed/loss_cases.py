@@ -1,4 +1,4 @@
-"""Cross-entropy and softmax over sharded classes, each against one process with all of them."""
+"""Cross-entropy over sharded classes, against one process with all of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from tests.distributed.expected import close_gradient, within_ulps
+from tests.distributed.sharded import cuts, rows
 
 import online_softmax as osm
 from online_softmax import distributed
@@ -18,20 +19,6 @@ OPTIONS = [
     {"z_loss": 1e-2},
     {"softcap": 3.0},
 ]
-
-
-def cuts(size, even, classes=41):
-    """Where each shard begins, and the end; uneven ones include an empty shard with four processes."""
-    if even:
-        return [rank * 12 for rank in range(size + 1)]
-    return {2: [0, 30, classes], 4: [0, 3, 3, 40, classes]}[size]
-
-
-def rows(classes, dtype=torch.float32, count=9):
-    logits = (torch.randn(count, classes, dtype=torch.float64) * 3).to(dtype)
-    target = torch.randint(classes, (count,))
-    target[2] = -100
-    return logits, target
 
 
 def both(logits, target, rank, borders, upstream=None, **options):
@@ -189,57 +176,6 @@ def case_dtensors(rank, size):
         distributed.cross_entropy(distribute_tensor(logits, mesh, [Replicate()]), target)
 
 
-def case_softmax_log_softmax_logsumexp(rank, size):
-    for dtype, axis in itertools.product((torch.float32, torch.float64, torch.bfloat16), (-1, 0)):
-        borders = cuts(size, False)
-        x = (torch.randn(6, borders[-1], dtype=torch.float64) * 3).to(dtype)
-        x[1, 35:] = -torch.inf
-        x = x if axis == -1 else x.T.contiguous()
-        length = borders[rank + 1] - borders[rank]
-        for name in ("softmax", "log_softmax", "logsumexp"):
-            whole = x.clone().requires_grad_()
-            local = x.narrow(axis, borders[rank], length).clone().requires_grad_()
-            want, got = getattr(osm, name)(whole, axis), getattr(distributed, name)(local, axis)
-            upstream = torch.randn(want.shape).to(dtype)
-            mine = upstream if name == "logsumexp" else upstream.narrow(axis, borders[rank], length)
-            want.backward(upstream)
-            got.backward(mine)
-            want = want.detach() if name == "logsumexp" else want.detach().narrow(axis, borders[rank], length)
-            within_ulps(got.detach(), want, 2.0 if dtype != torch.bfloat16 else 1.0, 10.0 if name != "softmax" else 1.0)
-            close_gradient(local.grad, whole.grad.narrow(axis, borders[rank], length), whole.grad)
-
-
-def case_infinite_rows_as_on_one_device(rank, size):
-    borders = cuts(size, False)
-    x = torch.randn(4, borders[-1])
-    x[0] = -torch.inf
-    x[1, [2, 31, 35]] = torch.inf
-    x[2, 33] = torch.nan
-    mine = slice(borders[rank], borders[rank + 1])
-    assert torch.equal(distributed.softmax(x[:, mine]).isnan(), osm.softmax(x)[:, mine].isnan())
-    assert torch.equal(distributed.log_softmax(x[:, mine]).isnan(), osm.log_softmax(x)[:, mine].isnan())
-    whole, local = x.clone().requires_grad_(), x[:, mine].clone().requires_grad_()
-    want, got = osm.logsumexp(whole, -1), distributed.logsumexp(local)
-    within_ulps(got.detach(), want.detach(), 2.0)
-    want.sum().backward()
-    got.sum().backward()
-    close_gradient(local.grad, whole.grad[:, mine], whole.grad)
-
-
-def case_all_merge(rank, size):
-    x, values = torch.randn(3, 8 * size, dtype=torch.float64), torch.randn(3, 8 * size, 5, dtype=torch.float64)
-    x[1] = -torch.inf
-    mine = slice(8 * rank, 8 * rank + 8)
-    got = distributed.all_merge(osm.State.of(x[:, mine], values=values[:, mine]))
-    want = osm.State.of(x, values=values)
-    torch.testing.assert_close(got.logsumexp(), want.logsumexp())
-    torch.testing.assert_close(got.output(), want.output())
-    assert distributed.all_merge(osm.State.of(x[:, mine])).v is None
-    local = x[[0, 2]][:, mine].clone().requires_grad_()
-    distributed.all_merge(osm.State.of(local)).logsumexp().sum().backward()
-    torch.testing.assert_close(local.grad, osm.softmax(x[[0, 2]])[:, mine])
-
-
 def case_linear_cross_entropy(rank, size):
     for even, dtype in itertools.product((True, False), (torch.float64, torch.float32)):
         borders = cuts(size, even)
@@ -268,42 +204,3 @@ def case_linear_cross_entropy(rank, size):
             torch.testing.assert_close(
                 local_w.grad, whole_w.grad[start:stop], rtol=0, atol=eps * whole_w.grad.abs().max().item()
             )
-
-
-def case_disagreements_are_errors(rank, size):
-    logits, target = rows(12)
-    with pytest.raises(ValueError, match="disagree about tensor 0: rank 0: shape \\(3,\\)"):
-        distributed.check_group(torch.zeros(3 if rank == 0 else 4))
-    with pytest.raises(ValueError, match="disagree about causal"):
-        distributed.check_group(causal=rank == 0)
-    distributed.check_group(logits, causal=True)
-    with pytest.raises(ValueError, match="disagree about options"):
-        distributed.cross_entropy(logits, target, label_smoothing=0.1 * (rank == 0), debug=True)
-    with pytest.raises(ValueError, match="disagree about dtype"):
-        distributed.cross_entropy(logits.to(torch.float64 if rank else torch.float32), target, debug=True)
-    with pytest.raises(ValueError, match="do not cover classes 0 to"):
-        distributed.cross_entropy(logits, target, vocab_start=0, vocab_size=12 * size, debug=True)
-    distributed.cross_entropy(logits, target, debug=True)
-
-
-def case_wrong_arguments_are_errors_on_every_process(rank, size):
-    logits, target = rows(12)
-    for more in ({"vocab_size": 12}, {"vocab_start": 0, "vocab_size": 12}):
-        with pytest.raises(ValueError, match=r"(has all|all classes)"):
-            distributed.cross_entropy(logits, target, **more)
-    with pytest.raises(ValueError, match="beyond vocab_size"):
-        distributed.cross_entropy(logits, target, vocab_start=12 * size - 1, vocab_size=12 * size)
-    with pytest.raises(ValueError, match="both or neither"):
-        distributed.cross_entropy(logits, target, vocab_start=0)
-    with pytest.raises(IndexError, match=r"target\[1\] is 4000"):
-        distributed.cross_entropy(logits, target.index_fill(0, torch.tensor(1), 4000))
-    with pytest.raises(TypeError, match="class indices"):
-        distributed.cross_entropy(logits, torch.softmax(logits, 1))
-    with pytest.raises(ValueError, match="one number a class of the vocabulary"):
-        distributed.cross_entropy(logits, target, torch.ones(12))
-    with pytest.raises(ValueError, match="axis is 5"):
-        distributed.softmax(logits, 5)
-    loss = distributed.cross_entropy(logits.requires_grad_(), target)
-    (grad,) = torch.autograd.grad(loss, logits, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        grad.sum().backward()

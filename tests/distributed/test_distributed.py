@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.distributed.processes import names_of, run_all
 
-MODULES = ("tests.distributed.loss_cases", "tests.distributed.ring_cases")
+MODULES = tuple(f"tests.distributed.{name}_cases" for name in ("loss", "softmax", "ring", "error"))
 SIZES = (2, 4)
 
 

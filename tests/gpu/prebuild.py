@@ -47,7 +47,7 @@ def softmax_sources(limits: Limits) -> set[Source]:
 
 
 def cross_entropy_sources(limits: Limits) -> set[Source]:
-    import test_cross_entropy as tests
+    import cross_entropy_cases as tests
 
     from online_softmax.ops.cross_entropy.switches import Switches, backward, plan
 

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional
@@ -106,6 +107,40 @@ def test_the_old_ways_to_say_reduction_still_work():
     for size_average, reduce in ((True, True), (False, True), (None, False), (True, None)):
         ours = functional.cross_entropy(x, t, None, size_average, -100, reduce)
         close(ours, torch.nn.functional.cross_entropy(x, t, None, size_average, -100, reduce), 8)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_other_libraries_words_for_an_argument_are_answered(name):
+    fn = getattr(functional, name)
+    with pytest.raises(TypeError, match=rf"{name}\(\) takes dim=, not axis="):
+        fn(torch.zeros(2, 3), axis=1)
+    with pytest.raises(TypeError, match=rf"{name}\(\) takes input=, not x="):
+        fn(x=torch.zeros(2, 3), dim=1)
+    if name == "logsumexp":
+        with pytest.raises(TypeError, match="takes keepdim=, not keepdims="):
+            fn(torch.zeros(2, 3), 1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+@pytest.mark.parametrize("dim", [True, 1.0, "1"])
+def test_errors_speak_of_dim(name, dim):
+    with pytest.raises(TypeError, match=r"dim is .*; wanted an int"):
+        getattr(functional, name)(torch.zeros(2, 3), dim)
+    with pytest.raises(ValueError, match="dim is 2, which is out of range"):
+        getattr(functional, name)(torch.zeros(2, 3), 2)
+
+
+def test_keepdim_is_true_or_false():
+    with pytest.raises(TypeError, match="keepdim is 1; wanted True or False"):
+        functional.logsumexp(torch.zeros(2, 3), 1, keepdim=1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("x", [np.zeros(3), [0.0, 1.0], None])
+def test_arrays_and_lists_are_refused(x):
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        with pytest.raises(TypeError, match=f"input is a {type(x).__name__}; wanted a torch tensor"):
+            getattr(functional, name)(x, None)
 
 
 def test_everything_public_is_listed():

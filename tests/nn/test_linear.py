@@ -79,9 +79,34 @@ def test_the_module_has_no_bias_unless_asked_for():
     assert repr(LinearCrossEntropyLoss(4, 7)).count("=") == 3  # of the layer
 
 
-def test_a_wrong_option_is_refused_when_the_module_is_made():
-    with pytest.raises(ValueError, match="softcap is -1"):
-        LinearCrossEntropyLoss(4, 7, softcap=-1.0)
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"softcap": -1.0}, ValueError, "softcap is -1"),
+        ({"bias": "yes"}, TypeError, "bias is 'yes'; wanted True or False"),
+        ({"return_aux": 1}, TypeError, "return_aux is 1; wanted True or False"),
+        ({"memory": "some"}, ValueError, "memory is 'some'"),
+        ({"chunk_rows": True}, TypeError, "chunk_rows is True"),
+        ({"impl": "quick"}, ValueError, "impl is 'quick'"),
+        ({"weight": [1.0] * 7}, TypeError, "weight is a list; wanted a tensor"),
+        ({"dtype": "int8"}, TypeError, "dtype is 'int8'; wanted float16"),
+        ({"in_features": "4"}, TypeError, "in_features is '4'; wanted an int from 0 on"),
+        ({"num_classes": -7}, ValueError, "num_classes is -7; wanted an int from 0 on"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_module_is_made(options, error, text):
+    with pytest.raises(error, match=text):
+        LinearCrossEntropyLoss(**({"in_features": 4, "num_classes": 7} | options))
+
+
+def test_a_weight_of_several_dimensions_that_does_not_fit_shows_its_shape():
+    x, t = torch.zeros(2, 3), torch.zeros(2, 5, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"linear_weight has shape \(4, 5, 7\).*wanted .* for input of shape \(2, 3\)"):
+        functional.linear_cross_entropy(x, torch.zeros(4, 5, 7), t)
+    with pytest.raises(ValueError, match=r"linear_bias has shape \(7,\).*wanted shape \(4, 5\)"):
+        functional.linear_cross_entropy(x, torch.zeros(4, 5, 3), t, linear_bias=torch.zeros(7))
+    with pytest.raises(TypeError, match="linear_weight is a list; wanted a torch tensor"):
+        functional.linear_cross_entropy(x, [[1.0]], t)
 
 
 def test_the_module_trains_moves_and_pickles():

@@ -77,6 +77,11 @@ def test_options_that_cannot_be_are_refused_when_the_module_is_made():
     for options in ({"label_smoothing": 2.0}, {"softcap": -1.0}, {"reduction": "median"}):
         with pytest.raises(ValueError, match=next(iter(options))):
             nn.CrossEntropyLoss(**options)
+    with pytest.raises(ValueError, match="impl is 'quick'"):
+        nn.CrossEntropyLoss(impl="quick")
+    for options in ({"inplace": "yes"}, {"return_aux": 1}, {"weight": [1.0, 2.0]}):
+        with pytest.raises(TypeError, match=f"{next(iter(options))} is .*; wanted"):
+            nn.CrossEntropyLoss(**options)
 
 
 @pytest.mark.filterwarnings("ignore:.*size_average and reduce args:UserWarning")

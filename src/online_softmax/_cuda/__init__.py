@@ -13,8 +13,10 @@ def availability() -> str | None:
         return "PyTorch is not installed: pip install 'online-softmax[torch]'"
     import torch
 
+    if torch.version.cuda is None:
+        return "this PyTorch is built without CUDA: install one that is built with it (https://pytorch.org)"
     if not torch.cuda.is_available():
-        return "PyTorch sees no CUDA device"
+        return "PyTorch sees no CUDA device: `nvidia-smi` says whether the driver does"
     missing = _missing_compiler("cuda12" if (torch.version.cuda or "").startswith("12") else "cuda13")
     if missing is not None:
         return missing

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._arguments import flag
 from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
@@ -86,6 +87,7 @@ def cross_entropy(
     >>> loss = cross_entropy(local_logits, target, vocab_size=128256)   # doctest: +SKIP
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    return_aux, debug = flag("return_aux", return_aux), flag("debug", debug)
     if is_dtensor(local_logits):
         local = from_dtensor("local_logits", local_logits, 0 if local_logits.ndim == 1 else 1)
         local_logits, vocab_start, vocab_size, group = local

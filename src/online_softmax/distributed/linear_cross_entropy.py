@@ -12,10 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .._arguments import flag
 from .._arrays import describe
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
+from ..ops.linear_cross_entropy.arguments import check_chunks
 from .checks import check_group
 from .cross_entropy import gathered_losses, local_gradient
 from .group import Group
@@ -71,6 +73,7 @@ def linear_cross_entropy(
         As `cross_entropy` of this module.
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    debug, chunk_rows = flag("debug", debug), check_chunks(chunk_rows, "fast")
     if is_dtensor(linear_weight):
         linear_weight, vocab_start, vocab_size, group = from_dtensor("linear_weight", linear_weight, 0)
     input, target, weight = replicated("input", input), replicated("target", target), replicated("weight", weight)
@@ -80,8 +83,6 @@ def linear_cross_entropy(
             raise TypeError(f"{name} is {what}; wanted a floating tensor with two axes")
     if input.shape[1] != linear_weight.shape[1] or input.dtype != linear_weight.dtype:
         raise ValueError(f"linear_weight has {describe(linear_weight)}, input {describe(input)}: wanted (C, H), (N, H)")
-    if chunk_rows is not None and (isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1):
-        raise ValueError(f"chunk_rows is {chunk_rows!r}; wanted a positive int or None")
     if debug:
         check_group(
             input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows

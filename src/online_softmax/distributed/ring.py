@@ -15,9 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .._arguments import flag
 from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import first_derivative_only, refuse_transforms
+from ..ops.attention.arguments import checked_scale
 from ..ops.attention.options import Forward, Options
 from .checks import check_group
 from .group import Group, rank_and_size
@@ -70,6 +72,10 @@ def ring_attention(
         If torch.distributed is not initialised, or, from torch, when a process dies or comes too late.
     """
     refuse_transforms()
+    causal, return_lse, debug = flag("causal", causal), flag("return_lse", return_lse), flag("debug", debug)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
     rank, size = rank_and_size(group)
     if q.ndim < 3 or k.ndim != q.ndim or v.shape[:-1] != k.shape[:-1] or q.shape[-2] != k.shape[-2]:
         raise ValueError(f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted (…, heads, length, head size)")
@@ -87,7 +93,7 @@ def ring_attention(
             f"q has {length} positions; of lengths {list(lengths)} rank {rank} of {size} has "
             f"{sum(local_lengths(lengths, rank, size))} (see shard_sequence)"
         )
-    scale = 1.0 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
+    scale = checked_scale(scale, q.shape[-1])
     if debug:
         facts = {"heads": q.shape[:-2], "key heads": k.shape[:-2], "head sizes": (q.shape[-1], v.shape[-1])}
         check_group(group=group, dtype=str(q.dtype), causal=causal, scale=scale, lengths=list(lengths), **facts)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .._arguments import answers_synonyms, normalise_axis
 from .group import Group, gather, rank_and_size
 
 
@@ -30,18 +31,22 @@ def local_lengths(lengths: Sequence[int], rank: int, size: int) -> list[int]:
     return [sum(pair_lengths(length, rank, size)) for length in lengths]
 
 
+@answers_synonyms
 def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None = None, group: Group = None) -> Tensor:
     """This process's part of x, whose `axis` holds whole sequences, in the order `ring_attention` takes.
 
     `lengths` are those of sequences packed along the axis; one sequence unless given.
     """
+    axis = normalise_axis(axis, x.ndim)
     rank, size = rank_and_size(group)
     places = _places(_lengths(lengths, x.shape[axis]), rank, size)
     return x.index_select(axis, torch.tensor(places, dtype=torch.int64, device=x.device))
 
 
+@answers_synonyms
 def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], group: Group = None) -> Tensor:
     """The whole sequences, on every process, from what shard_sequence gave; `lengths` as there. No gradient."""
+    axis = normalise_axis(axis, local.ndim)
     rank, size = rank_and_size(group)
     moved = local.detach().movedim(axis, 0)
     own = _places(lengths, rank, size)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._arguments import answers_synonyms, normalise_axis
 from .._dispatch import implementation
 from ..ops._torch import as_floating, first_derivative_only, refuse_transforms
 from ..ops.cross_entropy.options import Options
@@ -43,6 +44,7 @@ def all_merge(state: State, group: Group = None) -> State:
     return merge(*(State(part[..., 0], part[..., 1], each) for part, each in zip(parts, v, strict=True)))
 
 
+@answers_synonyms
 def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """log Σ exp over an axis that is sharded over the processes of a group.
 
@@ -71,6 +73,7 @@ def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str =
     return lse.to(local.dtype)
 
 
+@answers_synonyms
 def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """exp(x) / Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
@@ -81,6 +84,7 @@ def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "
     return y
 
 
+@answers_synonyms
 def log_softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """x − log Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
@@ -93,14 +97,15 @@ def log_softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str
 
 def _arguments(local: Any, axis: int, group: Group) -> tuple[Tensor, int, Group]:
     refuse_transforms()
-    if is_dtensor(local):
-        local, _, _, group = from_dtensor("local", local, axis)
     if not isinstance(local, Tensor):
         raise TypeError(f"local is a {type(local).__name__}; wanted a torch tensor")
+    if local.ndim == 0:
+        raise ValueError("local has no axis that could be sharded: shape ()")
+    axis = normalise_axis(axis, local.ndim)
+    if is_dtensor(local):
+        local, _, _, group = from_dtensor("local", local, axis)
     rank_and_size(group)
-    if not -local.ndim <= axis < local.ndim:
-        raise ValueError(f"axis is {axis}, which is out of range for local of shape {tuple(local.shape)}")
-    return as_floating(local, "local"), axis % local.ndim, group
+    return as_floating(local, "local"), axis, group
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:

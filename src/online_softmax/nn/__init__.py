@@ -7,9 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._arguments import flag, lengths
+from .._arrays import result_dtype
+from .._dispatch import check_impl
 from ..ops.cross_entropy import cross_entropy
 from ..ops.cross_entropy.arguments import make_options
 from ..ops.linear_cross_entropy import linear_cross_entropy
+from ..ops.linear_cross_entropy.arguments import check_chunks
 from . import functional
 
 __all__ = ["CrossEntropyLoss", "LinearCrossEntropyLoss", "LogSoftmax", "Softmax", "functional"]
@@ -65,6 +69,7 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
         return_aux: bool = False,
         impl: str = "auto",
     ) -> None:
+        _check(weight, impl, inplace=inplace, return_aux=return_aux)
         super().__init__(weight, size_average, ignore_index, reduce, reduction, label_smoothing)
         make_options(ignore_index, self.reduction, label_smoothing, scale, softcap, z_loss)
         self.options: dict[str, Any] = {
@@ -137,6 +142,11 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         return_aux: bool = False,
         impl: str = "auto",
     ) -> None:
+        _check(weight, impl, bias=bias, return_aux=return_aux)
+        check_chunks(chunk_rows, memory)
+        for name, size in (("in_features", in_features), ("num_classes", num_classes)):
+            lengths(name, size, (size,), "an int from 0 on")
+        dtype = None if dtype is None else result_dtype(dtype, torch.empty(0))
         super().__init__()
         make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
         self.linear = torch.nn.Linear(in_features, num_classes, bias, device, dtype)
@@ -171,3 +181,12 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         usual = {"reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0, "scale": 1.0, "softcap": None}
         usual |= {"z_loss": 0.0, "chunk_rows": None, "memory": "fast", "return_aux": False, "impl": "auto"}
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items() if value != usual[name])
+
+
+def _check(weight: Any, impl: str, **flags: Any) -> None:
+    """What torch would refuse in words of its own, or only the first call would."""
+    if weight is not None and not isinstance(weight, Tensor):
+        raise TypeError(f"weight is a {type(weight).__name__}; wanted a tensor of shape (C,) or None")
+    check_impl(impl)
+    for name, value in flags.items():
+        flag(name, value)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import _reduction
 
+from .._arguments import answers_synonyms, flag, normalise_axes
+from .._arrays import describe
 from ..ops import cross_entropy as _cross_entropy
 from ..ops import linear_cross_entropy as _linear_cross_entropy
 from ..ops import softmax as _softmax
@@ -23,29 +25,36 @@ from ..ops import softmax as _softmax
 __all__ = ["cross_entropy", "linear_cross_entropy", "log_softmax", "logsumexp", "softmax"]
 
 
+@answers_synonyms
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
     """torch.nn.functional.softmax: exp(input) / Σ exp(input) along dim, in `dtype` or input's.
 
     Raises what `online_softmax.softmax` raises; dim=None chooses as torch does, with its warning.
     """
-    result: Tensor = _softmax.softmax(input, axis=_dim("softmax", input, dim, _stacklevel), dtype=dtype)
+    axes = _dims("softmax", input, dim, _stacklevel)
+    result: Tensor = _softmax.softmax(input, axis=axes, dtype=dtype)
     return result
 
 
+@answers_synonyms
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None
 ) -> Tensor:
     """torch.nn.functional.log_softmax: input − log Σ exp(input) along dim, nats, in `dtype` or input's."""
-    result: Tensor = _softmax.log_softmax(input, axis=_dim("log_softmax", input, dim, _stacklevel), dtype=dtype)
+    axes = _dims("log_softmax", input, dim, _stacklevel)
+    result: Tensor = _softmax.log_softmax(input, axis=axes, dtype=dtype)
     return result
 
 
+@answers_synonyms
 def logsumexp(input: Tensor, dim: int | tuple[int, ...], keepdim: bool = False) -> Tensor:
     """torch.logsumexp: log Σ exp(input) over dim, an int or a tuple of ints, nats, in input's dtype."""
-    result: Any = _softmax.logsumexp(input, axis=dim, keepdims=keepdim)
+    axes = normalise_axes(dim, _tensor("input", input).ndim, "dim")
+    result: Any = _softmax.logsumexp(input, axis=axes, keepdims=flag("keepdim", keepdim))
     return result  # type: ignore[no-any-return]
 
 
+@answers_synonyms
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -65,6 +74,7 @@ def cross_entropy(
     return result
 
 
+@answers_synonyms
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -84,9 +94,8 @@ def linear_cross_entropy(
     """
     constants: dict[str, Any] = {"weight": weight, "reduction": reduction, "label_smoothing": label_smoothing}
     constants["ignore_index"] = -100 if ignore_index is None else ignore_index
-    if linear_weight.dim() > 2:
-        logits = torch.tensordot(input, linear_weight, dims=([-1], [-1]))
-        logits = logits if linear_bias is None else logits + linear_bias
+    if _tensor("linear_weight", linear_weight).ndim > 2:
+        logits = _logits(_tensor("input", input), linear_weight, linear_bias)
         several: Tensor = _cross_entropy.cross_entropy(logits, target, **constants)
         return several
     loss: Tensor = _linear_cross_entropy.linear_cross_entropy(
@@ -100,9 +109,30 @@ def linear_cross_entropy(
     return loss
 
 
-def _dim(name: str, input: Any, dim: int | None, stacklevel: int) -> int:
-    """The dim torch picks where none is given: 0 for 0, 1 and 3 dimensions, else 1."""
+def _tensor(name: str, x: Any) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
+
+
+def _dims(name: str, input: Any, dim: Any, stacklevel: int) -> int | tuple[int, ...]:
+    """dim= checked; where none is given the one that torch picks: 0 for 0, 1 and 3 dimensions, else 1."""
+    ndim = _tensor("input", input).ndim
     if dim is not None:
-        return dim
-    warnings.warn(f"{name} without dim= guesses one from the shape; pass dim", UserWarning, stacklevel)
-    return 0 if input.dim() in (0, 1, 3) else 1
+        axes = normalise_axes(dim, ndim, "dim")
+        return axes[0] if len(axes) == 1 else axes
+    # One level more than torch counts: the decorator.
+    warnings.warn(f"{name} without dim= guesses one from the shape; pass dim", UserWarning, stacklevel + 1)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _logits(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """input times a weight of several class dimensions, (C, d1, …, H)."""
+    if input.ndim == 0 or weight.shape[-1] != input.shape[-1]:
+        raise ValueError(f"linear_weight has {describe(weight)}; wanted (C, d1, …, H) for input of {describe(input)}")
+    logits: Tensor = torch.tensordot(input, weight, dims=([-1], [-1]))
+    if bias is None:
+        return logits
+    if tuple(_tensor("linear_bias", bias).shape) != tuple(weight.shape[:-1]):
+        raise ValueError(f"linear_bias has {describe(bias)}; wanted shape {tuple(weight.shape[:-1])}")
+    return logits + bias

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from .._arrays import dense
 
 # Everything the operators need stays alive as long as this does.
 LIBRARY = torch.library.Library("online_softmax", "DEF")
@@ -31,7 +34,7 @@ def is_plain(*tensors: Tensor | None) -> bool:
 
 
 def refuse_transforms() -> None:
-    """vmap, grad and the other torch.func transforms would bypass the gradients defined here."""
+    """torch.func transforms would bypass the gradients defined here, and forward-mode autograd lose its tangents."""
     if torch.compiler.is_compiling():
         return
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -39,6 +42,8 @@ def refuse_transforms() -> None:
             "online_softmax functions do not support torch.func transforms (vmap, grad, jvp, …): "
             "they take batches of any shape directly, and .backward() or torch.autograd.grad for gradients"
         )
+    if forward_ad._current_level >= 0:
+        raise NotImplementedError("online_softmax functions have no forward-mode derivatives: leave dual_level first")
 
 
 def records(*tensors: Tensor | None) -> bool:
@@ -53,8 +58,7 @@ def autocast_to_float32(x: Tensor) -> bool:
 
 def as_floating(x: Tensor, name: str) -> Tensor:
     """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
-    if x.layout != torch.strided:
-        raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    dense(x, name)
     if x.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:

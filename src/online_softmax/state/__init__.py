@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import answers_synonyms, lengths, normalise_axis, same_library
 from .._arrays import Array, as_array, compute_dtype, describe, device, dtype_name, floating_array, namespace
 
 __all__ = ["State", "merge"]
@@ -53,7 +54,7 @@ class State:
     v: Array | None = None
 
     @classmethod
-    @_quiet
+    @answers_synonyms
     def of(cls, x: Array, axis: int = -1, values: Array | None = None) -> State:
         """The state of x along `axis`.
 
@@ -71,43 +72,42 @@ class State:
         ValueError
             If `axis` is out of range or the shape of `values` does not fit.
         TypeError
-            If x is complex or not numeric.
+            If x is complex or not numeric, `axis` is no int, or `values` is of another library or device.
         """
-        x = floating_array(x, "x")
-        if x.ndim == 0:
-            raise ValueError("x has no axis to summarise: shape ()")
-        xp = namespace(x)
-        if not -x.ndim <= axis < x.ndim:
-            raise ValueError(f"axis is {axis}, which is out of range for x of shape {tuple(x.shape)}")
-        rows = xp.moveaxis(xp.astype(x, compute_dtype(xp, x.dtype), copy=False), axis, -1)
-        m = row_maximum(xp, rows)
-        e = exp_against(xp, rows, m[..., None])
-        if values is None:
-            return cls(m, xp.sum(e, axis=-1, dtype=e.dtype))
-        values = xp.astype(floating_array(values, "values"), e.dtype, copy=False)
-        if tuple(values.shape[:-1]) != tuple(rows.shape):
-            raise ValueError(f"values has {describe(values)}; wanted {(*rows.shape, 'd')} for x of {describe(x)}")
-        # A class of weight exactly 0 takes no part, even where its values are not finite.
-        weighted = xp.where((e == 0)[..., None], 0.0, e[..., None] * values)
-        return cls(m, xp.sum(e, axis=-1, dtype=e.dtype), xp.sum(weighted, axis=-2, dtype=e.dtype))
+        return _summarised("x", x, axis, values)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...] | int, like: Array, values: int | None = None) -> State:
         """The state of nothing, the identity of merge: m = −inf, s = 0 of the given shape.
 
         `like` gives the array library, the device and the precision (float64 for float64 arrays, else float32);
-        `values` the length d of the vectors a state with values carries.
+        `values` the length d of the vectors a state with values carries. Raises TypeError or ValueError for a shape
+        or length that is no int from 0 on, and TypeError for a `like` that is no array.
         """
         like = as_array(like, "like")
         xp = namespace(like)
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        each = shape if isinstance(shape, tuple | list) else (shape,)
+        shape = lengths("shape", shape, each, "an int from 0 on, or a tuple of them")
         how = {"dtype": compute_dtype(xp, like.dtype), "device": device(like)}
-        v = None if values is None else xp.zeros((*shape, values), **how)
+        v = None
+        if values is not None:
+            v = xp.zeros((*shape, *lengths("values", values, (values,), "an int from 0 on, or None")), **how)
         return cls(xp.full(shape, -xp.inf, **how), xp.zeros(shape, **how), v)
 
+    @answers_synonyms
     def update(self, block: Array, axis: int = -1, values: Array | None = None) -> State:
-        """The state of what was seen so far and a further block of the same rows along `axis`."""
-        return merge(self, State.of(block, axis, values))
+        """The state of what was seen so far and a further block of the same rows along `axis`.
+
+        Raises what `State.of` and `merge` raise.
+        """
+        part = _summarised("block", block, axis, values)
+        same_library("block", part.m, self.m, "the state", block)
+        if tuple(part.m.shape) != tuple(self.m.shape):
+            raise ValueError(
+                f"block has rows of shape {tuple(part.m.shape)} beside axis {axis}; wanted the state's "
+                f"{tuple(self.m.shape)}"
+            )
+        return merge(self, part)
 
     def merge(self, other: State) -> State:
         """The state of both parts together."""
@@ -120,13 +120,20 @@ class State:
         # An empty row has m = -inf and s = 0: its log-sum-exp is m itself.
         return self.m + xp.log(xp.where(self.s == 0, 1.0, self.s))
 
+    @answers_synonyms
     @_quiet
     def softmax(self, x: Array, axis: int = -1) -> Array:
         """exp(x − m) / s: the probabilities of a block x of the rows this state has seen.
 
-        Same shape as x, in the state's dtype; NaN for rows that hold NaN or +inf or nothing but −inf.
+        Same shape as x, in the state's dtype; NaN for rows that hold NaN or +inf or nothing but −inf. Raises TypeError
+        or ValueError if x is of other rows or another library.
         """
-        x = floating_array(x, "x")
+        x = same_library("x", floating_array(x, "x"), self.m, "the state", x)
+        axis = normalise_axis(axis, x.ndim)
+        if (*x.shape[:axis], *x.shape[axis + 1 :]) != tuple(self.m.shape):
+            raise ValueError(
+                f"x has {describe(x)}; wanted the state's rows {tuple(self.m.shape)} and axis {axis} of any length"
+            )
         xp = namespace(x, self.m)
         m, s = xp.expand_dims(self.m, axis=axis), xp.expand_dims(self.s, axis=axis)
         infinite = xp.isinf(m)
@@ -191,6 +198,27 @@ def merge(*states: State) -> State:
         for state, scale in zip(states, scales, strict=True)
     ]
     return State(m, s, functools.reduce(xp.add, parts))
+
+
+@_quiet
+def _summarised(name: str, given: Any, axis: int, values: Any) -> State:
+    x = floating_array(given, name)
+    if x.ndim == 0:
+        raise ValueError(f"{name} has no axis to summarise: shape ()")
+    axis = normalise_axis(axis, x.ndim)
+    xp = namespace(x)
+    rows = xp.moveaxis(xp.astype(x, compute_dtype(xp, x.dtype), copy=False), axis, -1)
+    m = row_maximum(xp, rows)
+    e = exp_against(xp, rows, m[..., None])
+    if values is None:
+        return State(m, xp.sum(e, axis=-1, dtype=e.dtype))
+    values = same_library("values", floating_array(values, "values"), x, name, values)
+    if tuple(values.shape[:-1]) != tuple(rows.shape):
+        raise ValueError(f"values has {describe(values)}; wanted {(*rows.shape, 'd')} for {name} of {describe(x)}")
+    values = xp.astype(values, e.dtype, copy=False)
+    # A class of weight exactly 0 takes no part, even where its values are not finite.
+    weighted = xp.where((e == 0)[..., None], 0.0, e[..., None] * values)
+    return State(m, xp.sum(e, axis=-1, dtype=e.dtype), xp.sum(weighted, axis=-2, dtype=e.dtype))
 
 
 def row_maximum(xp: Any, rows: Array) -> Array:

@@ -6,6 +6,7 @@ from tests.ops.cross_entropy.common import indices, logits, probabilities
 from tests.tolerances import close
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 import online_softmax as osm
 import online_softmax.nn
@@ -130,6 +131,13 @@ def test_fake_and_meta_tensors_give_shape_and_dtype(reduction):
     meta = osm.cross_entropy(torch.empty(6, 5, device="meta"), torch.empty(6, dtype=torch.int64, device="meta"))
     assert meta.device.type == "meta"
     assert meta.shape == ()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of make_dual itself
+def test_forward_mode_is_refused_not_dropped():
+    for fn in (osm.cross_entropy, osm.cross_entropy_with_grad):
+        with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+            fn(forward_ad.make_dual(logits(), torch.ones_like(logits())), indices())
 
 
 def test_vmap_and_grad_transforms_get_a_clear_error():

@@ -58,6 +58,14 @@ def test_shapes_that_do_not_belong_together_are_shown(fn, kind):
 
 
 @BOTH
+def test_logits_with_the_classes_last_are_told_where_they_belong(fn):
+    with pytest.raises(ValueError, match="classes lie along axis 1"):
+        fn(torch.zeros(2, 5, 7), torch.zeros(2, 5, dtype=torch.long))
+    with pytest.raises(ValueError, match="class indices must be integers"):
+        fn(torch.zeros(4, 5), torch.zeros(4))
+
+
+@BOTH
 def test_targets_that_are_neither_indices_nor_probabilities_are_refused(fn, kind):
     for dtype in ("bool", "complex64"):
         with pytest.raises(TypeError, match=f"target has .*{dtype}"):
@@ -74,6 +82,14 @@ def test_logits_that_are_complex_or_no_array_are_refused(fn):
         fn(None, np.zeros(2, int))
     with pytest.raises(TypeError, match="target is a NoneType"):
         fn(np.zeros((2, 2)), None)
+
+
+@BOTH
+def test_sparse_tensors_are_refused(fn):
+    sparse = torch.eye(5).to_sparse()
+    for arguments, name in (((sparse, indices(5)), "input"), ((torch.eye(5), sparse), "target")):
+        with pytest.raises(TypeError, match=f"{name} has layout"):
+            fn(*arguments)
 
 
 @BOTH
@@ -121,6 +137,10 @@ OPTIONS = [
     ({"num_items": -2}, ValueError, "num_items is -2"),
     ({"num_items": float("nan")}, ValueError, "num_items is nan"),
     ({"num_items": "all"}, TypeError, "num_items"),
+    ({"ignore_index": True}, TypeError, "ignore_index is True; wanted an int"),
+    ({"label_smoothing": True}, TypeError, "label_smoothing is True; wanted a plain number"),
+    ({"z_loss": True}, TypeError, "z_loss is True"),
+    ({"num_items": True}, TypeError, "num_items is True"),
     ({"num_items": 3, "reduction": "sum"}, ValueError, "num_items .*'sum'"),
     ({"num_items": 3, "reduction": "none"}, ValueError, "num_items .*'none'"),
     ({"impl": "quick"}, ValueError, "impl is 'quick'"),
@@ -147,9 +167,25 @@ def test_an_ignored_class_has_no_meaning_for_probabilities(fn, kind):
 
 
 @BOTH
-def test_torchs_words_for_axes_are_answered(fn):
-    with pytest.raises(TypeError, match="use axis="):
-        fn(logits(), indices(), dim=1)
+def test_other_words_for_the_logits_are_answered(fn):
+    with pytest.raises(TypeError, match=rf"{fn.__name__}\(\) takes input=, not x="):
+        fn(x=logits(), target=indices())
+
+
+@BOTH
+def test_flags_are_true_or_false(fn, kind):
+    for value in ("yes", 1, None, torch.tensor(True)):
+        with pytest.raises(TypeError, match=rf"return_aux is {re.escape(repr(value))}; wanted True or False"):
+            fn(logits(kind=kind), indices(kind=kind), return_aux=value)
+    with pytest.raises(TypeError, match="inplace is 'yes'; wanted True or False"):
+        osm.cross_entropy(logits(kind=kind), indices(kind=kind), inplace="yes")
+
+
+@BOTH
+def test_lists_beside_tensors_are_called_lists(fn):
+    for more, text in (({"weight": [1, 2, 3, 4, 5]}, "weight is a list"), ({"target": (0,) * 6}, "target is a tuple")):
+        with pytest.raises(TypeError, match=f"{text}, input a Tensor of .*: wanted one library and one device"):
+            fn(logits(), **({"target": indices()} | more))
 
 
 @BOTH
@@ -179,3 +215,18 @@ class TestCheckTargets:
             osm.check_targets(make(kind, np.zeros((2, 3, 4))), make(kind, [[0, 0, 0, 0], [0, 0, 3, 0]], "int64"))
         with pytest.raises(IndexError, match="is 2"):
             osm.check_targets(make(kind, np.zeros(2)), make(kind, 2, "int64"))
+
+    def test_what_does_not_belong_together_is_refused_as_in_cross_entropy(self, kind):
+        with pytest.raises(ValueError, match=r"target has shape \(4,\).*have shape \(6,\)"):
+            osm.check_targets(logits(kind=kind), make(kind, np.zeros(4), "int64"))
+        with pytest.raises(ValueError, match=r"input has shape \(\)"):
+            osm.check_targets(make(kind, 1.0), make(kind, 0, "int64"))
+        with pytest.raises(TypeError, match="ignore_index is 'none'"):
+            osm.check_targets(logits(kind=kind), indices(kind=kind), ignore_index="none")
+        with pytest.raises(TypeError, match="target is a list, input a Tensor"):
+            osm.check_targets(logits(), [0] * 6)
+        osm.check_targets([[0.0, 1.0]], [1])
+
+    def test_classes_last_are_told_where_they_belong(self):
+        with pytest.raises(ValueError, match="classes lie along axis 1"):
+            osm.check_targets(np.zeros((2, 5, 7)), np.zeros((2, 5), int))

@@ -111,6 +111,7 @@ def test_chunk_rows_and_memory_are_checked():
         ({"chunk_rows": 0}, ValueError, "chunk_rows is 0; wanted at least 1"),
         ({"chunk_rows": -2}, ValueError, "chunk_rows is -2"),
         ({"chunk_rows": 2.5}, TypeError, "chunk_rows is 2.5; wanted an int"),
+        ({"chunk_rows": True}, TypeError, "chunk_rows is True; wanted an int"),
         ({"memory": "most"}, ValueError, "memory is 'most'; wanted 'fast' or 'least'"),
         ({"memory": "least", "chunk_rows": 4}, ValueError, "chunk_rows is 4"),
     ]:

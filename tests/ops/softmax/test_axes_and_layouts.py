@@ -1,5 +1,7 @@
 """Every way to name axes, and every way an array can lie in memory."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -139,3 +141,11 @@ def test_many_short_rows_along_an_outer_axis(kind, impl):
 def test_a_torch_tensor_with_channels_last_memory(impl):
     x = torch.from_numpy(random((2, 3, 4, 5))).to(memory_format=torch.channels_last)
     close(osm.softmax(x, 1, impl=impl), along("softmax", float64(x), (1,)), 8)
+
+
+@pytest.mark.parametrize("value", ["yes", 1, 0, None, torch.tensor(True)])
+def test_flags_are_true_or_false(value, kind):
+    for argument in ("keepdims", "return_sign"):
+        with pytest.raises(TypeError, match=rf"{argument} is {re.escape(repr(value))}; wanted True or False"):
+            osm.logsumexp(make(kind, [0.0]), **{argument: value})
+    assert osm.logsumexp(make(kind, [0.0]), keepdims=np.True_).shape == (1,)

@@ -7,6 +7,7 @@ from tests.ops.softmax.common import FUNCTIONS, NAMES
 from tests.tolerances import close
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 import online_softmax as osm
 import online_softmax.nn
@@ -103,6 +104,14 @@ def test_vmap_and_grad_transforms_get_a_clear_error(name):
     for transform in (torch.func.vmap, lambda fn: torch.func.grad(lambda x: fn(x).sum()), torch.func.jacrev):
         with pytest.raises(NotImplementedError, match=r"torch\.func"):
             transform(FUNCTIONS[name])(x)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of make_dual itself
+def test_forward_mode_is_refused_not_dropped(name):
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        FUNCTIONS[name](forward_ad.make_dual(tensor(), torch.ones(4, 6)))
+    FUNCTIONS[name](tensor())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -110,18 +110,23 @@ def test_out_under_no_grad_takes_a_result_of_a_tensor_that_requires_grad():
 
 
 class TestRefusals:
-    """Every unfit out= is refused with its reason, and nothing has been written."""
+    """Every unfit out= is refused with its reason and with what is wanted, and nothing has been written."""
 
     def refused(self, match, x, out, error=ValueError, **options):
         before = float64(out).copy() if hasattr(out, "shape") else None
+        kind = "a torch tensor" if isinstance(x, torch.Tensor) else "a NumPy array"
+        dtype = options.get("dtype") or str(x.dtype).removeprefix("torch.")
+        wanted = f"; wanted {kind} of shape {tuple(x.shape)}, dtype {dtype}"
+        wanted += f" on {x.device}" if isinstance(x, torch.Tensor) else ""
         for fn in (osm.softmax, osm.log_softmax):
-            with pytest.raises(error, match=match):
+            with pytest.raises(error, match=match) as caught:
                 fn(x, out=out, **options)
+            assert "autograd" in match or str(caught.value).endswith(wanted)
         if before is not None:
             assert np.array_equal(float64(out), before, equal_nan=True)
 
     def test_a_wrong_shape(self, kind):
-        self.refused(r"out has shape \(9, 6\).*wanted shape \(6, 9\)", make(kind, X), poisoned(kind, (9, 6)))
+        self.refused(r"out has shape \(9, 6\).*wanted a .* of shape \(6, 9\)", make(kind, X), poisoned(kind, (9, 6)))
         self.refused("out has shape", make(kind, X), poisoned(kind, (1, 6, 9)))
 
     def test_a_wrong_dtype(self, kind):
@@ -130,10 +135,17 @@ class TestRefusals:
 
     def test_something_that_is_no_array(self, kind):
         self.refused("out is a list", make(kind, X), [0.0], TypeError)
+        self.refused("out is a MaskedArray", make(kind, X), np.ma.zeros(X.shape), TypeError)
 
     def test_an_array_of_another_library(self):
-        self.refused("out", np.zeros(2), torch.zeros(2, dtype=torch.float64), TypeError)
-        self.refused("out", torch.zeros(2), np.zeros(2, np.float32), TypeError)
+        self.refused("out is a torch tensor", np.zeros(2), torch.zeros(2, dtype=torch.float64), TypeError)
+        self.refused("out is a NumPy array", torch.zeros(2), np.zeros(2, np.float32), TypeError)
+
+    def test_a_tensor_of_another_device_or_layout(self):
+        with pytest.raises(TypeError, match=r"out is a torch tensor of .* on meta; wanted a torch tensor .* on cpu"):
+            osm.softmax(torch.zeros(2), out=torch.zeros(2, device="meta"))
+        with pytest.raises(ValueError, match=r"out has layout torch\.sparse_coo; wanted"):
+            osm.softmax(torch.zeros(2), out=torch.zeros(2).to_sparse())
 
     def test_a_read_only_array(self):
         out = np.zeros(X.shape)
@@ -164,7 +176,7 @@ class TestRefusals:
         self.refused("share memory", make(kind, X), out)
 
     def test_a_byte_swapped_array(self):
-        self.refused("out", X, np.zeros(X.shape, ">f8"))
+        self.refused("float64 in swapped byte order", X, np.zeros(X.shape, ">f8"))
 
     def test_a_call_that_autograd_records(self):
         x = torch.from_numpy(X).requires_grad_()

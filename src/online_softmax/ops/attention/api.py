@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ..._arguments import flag
 from ..._arrays import Array, is_tensor
 from ..._dispatch import implementation
 from .arguments import prepare, prepare_partials, separate
@@ -120,6 +121,7 @@ def attention(
 
     Source: Dao et al. 2022, FlashAttention (arXiv:2205.14135); Milakov & Gimelshein 2018 (arXiv:1805.02867).
     """
+    return_lse = flag("return_lse", return_lse)
     ready = prepare(q, k, v, mask, causal, scale, block)
     if is_tensor(ready.q):
         from . import torch_op

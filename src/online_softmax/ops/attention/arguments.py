@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..._arrays import Array, as_array, as_floating, compute_dtype, describe, device, dtype_name, is_tensor, namespace
+from ..._arguments import flag, integer, number_of, same_library
+from ..._arrays import Array, as_array, as_floating, compute_dtype, describe, dtype_name, is_tensor, namespace
 from .options import Options
 
 
@@ -24,14 +25,16 @@ class Prepared(NamedTuple):
 
 def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None, block: int | None) -> Prepared:
     """Checked arguments of attention in the form of this module."""
-    q, k, v = (as_floating(as_array(x, name), name) for name, x in (("q", q), ("k", k), ("v", v)))
+    given = {"q": q, "k": k, "v": v}
+    q, k, v = (as_floating(as_array(x, name), name) for name, x in given.items())
     xp = namespace(q)
     for name, x in (("k", k), ("v", v)):
-        _beside(name, x, "q", q)
+        same_library(name, x, q, "q", given[name])
         if dtype_name(x.dtype) != dtype_name(q.dtype):
             raise TypeError(f"{name} has dtype {dtype_name(x.dtype)}, q {dtype_name(q.dtype)}: wanted one dtype")
     if q.ndim < 2:
         raise ValueError(f"q has {describe(q)}; wanted (…, heads, length, head size)")
+    mask = None if mask is None else same_library("mask", as_array(mask, "mask"), q, "q", mask)
     plain = q.ndim == 2
     if plain and k.ndim == 2 and v.ndim == 2:
         q, k, v = q[None], k[None], v[None]
@@ -52,8 +55,8 @@ def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
         xp.reshape(q, (count, key_heads, group, queries, size)),
         xp.reshape(k, (count, key_heads, length, size)),
         xp.reshape(v, (count, key_heads, length, v.shape[-1])),
-        _mask(xp, mask, q, scores[1:] if plain else scores, (count, key_heads, group, queries, length)),
-        Options(_scale(scale, size), bool(causal), _block(block)),
+        _mask(xp, mask, scores[1:] if plain else scores, (count, key_heads, group, queries, length)),
+        Options(checked_scale(scale, size), flag("causal", causal), _block(block)),
         lambda a: xp.reshape(a, (*batch, *(() if plain else (heads,)), queries, *a.shape[4:])),
     )
 
@@ -62,10 +65,9 @@ def _divides(part: int, whole: int) -> bool:
     return part == whole if part == 0 else whole % part == 0
 
 
-def _mask(xp: Any, mask: Any, q: Array, scores: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
+def _mask(xp: Any, mask: Array | None, scores: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
     if mask is None:
         return None
-    mask = _beside("mask", as_array(mask, "mask"), "q", q)
     if mask.dtype != xp.bool:
         if dtype_name(mask.dtype).startswith(("int", "uint")):
             raise TypeError(f"mask has dtype {dtype_name(mask.dtype)}; wanted bool (True: takes part) or floating")
@@ -76,34 +78,18 @@ def _mask(xp: Any, mask: Any, q: Array, scores: tuple[int, ...], shape: tuple[in
         raise ValueError(f"mask has {describe(mask)}; wanted a shape that broadcasts to the scores' {scores}") from None
 
 
-def _scale(scale: Any, size: int) -> float:
-    if scale is None:
-        return 1.0 / math.sqrt(max(size, 1))
-    if isinstance(scale, str) or hasattr(scale, "shape"):
-        raise TypeError(f"scale is {scale!r}; wanted a plain number or None")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale is {scale}; wanted a finite number")
-    return float(scale)
+def checked_scale(scale: Any, size: int) -> float:
+    """scale=, or 1 / √(head size) where none is given."""
+    return 1.0 / math.sqrt(max(size, 1)) if scale is None else number_of("scale", scale, "a plain number or None")
 
 
 def _block(block: Any) -> int | None:
     if block is None:
         return None
-    if isinstance(block, bool) or not isinstance(block, int):
-        raise TypeError(f"block is {block!r}; wanted an int or None")
-    if block < 1:
-        raise ValueError(f"block is {block}; wanted at least 1")
-    return block
-
-
-def _beside(name: str, array: Array, other: str, first: Array) -> Array:
-    """array itself, refused unless it is of the first argument's library and on its device."""
-    if is_tensor(array) != is_tensor(first) or device(array) != device(first):
-        raise TypeError(
-            f"{name} is a {type(array).__name__} of {describe(array)}, "
-            f"{other} a {type(first).__name__} of {describe(first)}: wanted one library and one device"
-        )
-    return array
+    number = integer("block", block, "an int or None")
+    if number < 1:
+        raise ValueError(f"block is {number}; wanted at least 1")
+    return number
 
 
 class Partials(NamedTuple):
@@ -115,6 +101,7 @@ class Partials(NamedTuple):
 
 def prepare_partials(outs: Any, lses: Any) -> Partials:
     """Partial results of one shape, dtype, library and device; a stacked array stays one."""
+    given, given_lses = outs, lses
     outs, lses = _partials("outs", outs), _partials("lses", lses)
     first = outs[0]
     xp = namespace(first)
@@ -123,8 +110,8 @@ def prepare_partials(outs: Any, lses: Any) -> Partials:
     if first.ndim == 0:
         raise ValueError("outs[0] has shape (); wanted (…, head size)")
     for i in range(len(outs)):
-        _beside(f"outs[{i}]", outs[i], "outs[0]", first)
-        _beside(f"lses[{i}]", lses[i], "outs[0]", first)
+        same_library(f"outs[{i}]", outs[i], first, "outs[0]", given[i])
+        same_library(f"lses[{i}]", lses[i], first, "outs[0]", given_lses[i])
         if tuple(outs[i].shape) != tuple(first.shape) or outs[i].dtype != first.dtype:
             raise ValueError(
                 f"outs[{i}] has {describe(outs[i])}, outs[0] {describe(first)}: wanted one shape and dtype"

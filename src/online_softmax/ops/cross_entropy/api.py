@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._arguments import explains_dim
-from ..._arrays import Array, as_array, detached, is_integer, is_tensor, namespace
+from ..._arguments import answers_synonyms, flag, integer
+from ..._arrays import Array, as_array, detached, is_tensor, namespace
 from ..._dispatch import device_type, implementation
-from .arguments import Prepared, check_range, make_options, prepare
+from .arguments import Prepared, check_range, fitting_target, make_options, prepare
 from .options import Aux, Forward
 
 
-@explains_dim
+@answers_synonyms
 def cross_entropy(
     input: Array,
     target: Array,
@@ -85,6 +85,7 @@ def cross_entropy(
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.CrossEntropyLoss for the options.
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
     _refuse_transforms(input)
     ready = prepare(input, target, weight, num_items, options)
     if is_tensor(ready.logits):
@@ -99,7 +100,7 @@ def cross_entropy(
     return _answer(result, ready, return_aux)
 
 
-@explains_dim
+@answers_synonyms
 def cross_entropy_with_grad(
     input: Array,
     target: Array,
@@ -132,6 +133,7 @@ def cross_entropy_with_grad(
     array([[ 0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    return_aux = flag("return_aux", return_aux)
     _refuse_transforms(input)
     ready = prepare(detached(input), detached(target), detached(weight), num_items, options)
     if device_type(ready.logits) == "cpu":
@@ -144,9 +146,7 @@ def cross_entropy_with_grad(
     gradient = result.gradient
     if reduction == "none":
         ones = namespace(logits).ones_like(result.lse)
-        gradient = module.backward(
-            logits, target, weight, result.lse, result.lse_low, result.divisors, options, ones, None
-        )
+        gradient = module.backward(logits, target, weight, *result.saved, options, ones, None)
     return _answer(result, ready, return_aux), ready.to_input(gradient)
 
 
@@ -169,13 +169,15 @@ def _answer(result: Forward, ready: Prepared, return_aux: bool) -> Any:
     return loss, Aux(*(ready.to_rows(row) for row in rows))
 
 
+@answers_synonyms
 def check_targets(input: Array, target: Array, *, ignore_index: int = -100) -> None:
     """Raise IndexError, naming the row and the value, if a class index is neither in [0, C) nor `ignore_index`.
 
     For GPU tensors, whose targets `cross_entropy` does not check because that would stall the device: this does, and
     waits for the device. `input` is (C,), (N, C) or (N, C, d1, …), `target` the class indices; probabilities pass.
     """
-    target = as_array(target, "target")
+    ignore_index = integer("ignore_index", ignore_index)
+    input = as_array(input, "input")
+    target = fitting_target(target, input)
     classes = input.shape[0 if input.ndim == 1 else 1]
-    if is_integer(target.dtype):
-        check_range(namespace(target).reshape(target, (-1,)), classes, ignore_index, tuple(target.shape))
+    check_range(namespace(target).reshape(target, (-1,)), classes, ignore_index, tuple(target.shape))

@@ -6,19 +6,17 @@ the computation.  Nothing is computed or written before every argument has passe
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._arguments import integer, number_of, same_library
 from ..._arrays import (
     Array,
     as_array,
     compute_dtype,
     describe,
-    device,
     dtype_name,
     floating_array,
     is_floating,
@@ -48,10 +46,7 @@ def make_options(
     """The options that are plain values; a ValueError or TypeError names the one that cannot be."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; wanted 'none', 'mean' or 'sum'")
-    try:
-        ignore_index = operator.index(ignore_index)
-    except TypeError:
-        raise TypeError(f"ignore_index is {ignore_index!r}; wanted an int") from None
+    ignore_index = integer("ignore_index", ignore_index)
     label_smoothing = number_of("label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing is {label_smoothing}; wanted a number from 0 to 1")
@@ -65,40 +60,14 @@ def make_options(
     return Options(ignore_index, reduction, label_smoothing, scale, softcap, number_of("z_loss", z_loss))
 
 
-def number_of(name: str, value: Any) -> float:
-    """value as a finite float; the error names the argument."""
-    if isinstance(value, str) or is_tensor(value):
-        raise TypeError(f"{name} is {value!r}; wanted a plain number")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r}; wanted a number") from None
-    if not -math.inf < number < math.inf:  # a comparison, which torch.compile can guard on
-        raise ValueError(f"{name} is {number}; wanted a finite number")
-    return number
-
-
 def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """Logits, targets and weights in the form of this module, whatever form torch's cross_entropy accepts."""
     input = floating_array(input, "input")
+    target = fitting_target(target, input)
     xp = namespace(input)
-    if input.ndim == 0:
-        raise ValueError(f"input has {describe(input)}; wanted (C,), (N, C) or (N, C, d1, …)")
-    target = beside("target", as_array(target, "target"), input)
     axis = 0 if input.ndim == 1 else 1
-    classes = input.shape[axis]
-    rows = tuple(length for i, length in enumerate(input.shape) if i != axis)
+    classes, rows = input.shape[axis], _rows(input)
     probabilities = is_floating(target.dtype)
-    if not probabilities and not is_integer(target.dtype):
-        raise TypeError(f"target has {describe(target)}; wanted class indices (integers) or probabilities (floating)")
-    wanted = tuple(input.shape) if probabilities else rows
-    if tuple(target.shape) != wanted:
-        what = "probabilities" if probabilities else "class indices"
-        if probabilities and tuple(target.shape) == rows:
-            what = "class indices must be integers; probabilities"
-        elif tuple(target.shape) == tuple(input.shape[:-1]):
-            what = "classes lie along axis 1 (move them there, or flatten the rows); class indices"
-        raise ValueError(f"target has {describe(target)}; {what} for input of {tuple(input.shape)} have shape {wanted}")
     if probabilities and options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
     if not probabilities and dtype_name(target.dtype) not in ("int32", "int64"):
@@ -116,6 +85,31 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     )
 
 
+def fitting_target(target: Any, input: Array) -> Array:
+    """target as an array beside input: class indices of its rows, or probabilities of its shape."""
+    if input.ndim == 0:
+        raise ValueError(f"input has {describe(input)}; wanted (C,), (N, C) or (N, C, d1, …)")
+    target = same_library("target", as_array(target, "target"), input, "input", target)
+    rows = _rows(input)
+    probabilities = is_floating(target.dtype)
+    if not probabilities and not is_integer(target.dtype):
+        raise TypeError(f"target has {describe(target)}; wanted class indices (integers) or probabilities (floating)")
+    wanted = tuple(input.shape) if probabilities else rows
+    if tuple(target.shape) != wanted:
+        what = "probabilities" if probabilities else "class indices"
+        if probabilities and tuple(target.shape) == rows:
+            what = "class indices must be integers; probabilities"
+        elif tuple(target.shape) == tuple(input.shape[:-1]):
+            what = "classes lie along axis 1 (move them there, or flatten the rows); class indices"
+        raise ValueError(f"target has {describe(target)}; {what} for input of {tuple(input.shape)} have shape {wanted}")
+    return target
+
+
+def _rows(input: Array) -> tuple[int, ...]:
+    shape, axis = tuple(input.shape), min(1, input.ndim - 1)
+    return shape[:axis] + shape[axis + 1 :]
+
+
 def _classes_last(xp: Any, x: Array, axis: int, classes: int) -> Array:
     if x.ndim == 2:
         return x
@@ -126,21 +120,11 @@ def _classes_last(xp: Any, x: Array, axis: int, classes: int) -> Array:
     return xp.reshape(moved, (count, classes))
 
 
-def beside(name: str, array: Array, input: Array) -> Array:
-    """array itself, refused unless it is of input's library and on its device."""
-    if is_tensor(array) != is_tensor(input) or device(array) != device(input):
-        raise TypeError(
-            f"{name} is a {type(array).__name__} of {describe(array)}, "
-            f"input a {type(input).__name__} of {describe(input)}: wanted one library and one device"
-        )
-    return array
-
-
 def class_weight(weight: Any, input: Array, classes: int) -> Array | None:
     """One factor a class, contiguous, in the dtype of the computation."""
     if weight is None:
         return None
-    weight = beside("weight", floating_array(weight, "weight"), input)
+    weight = same_library("weight", floating_array(weight, "weight"), input, "input", weight)
     if tuple(weight.shape) != (classes,):
         raise ValueError(f"weight has {describe(weight)}; wanted shape ({classes},), one number a class")
     xp = namespace(input)
@@ -160,7 +144,7 @@ def divisor_given(num_items: Any, input: Array, options: Options) -> Any:
         if tuple(num_items.shape) != ():
             raise ValueError(f"num_items has shape {tuple(num_items.shape)}; wanted a number or a 0-d array")
         if is_tensor(num_items) and is_tensor(input):
-            return beside("num_items", num_items, input)
+            return same_library("num_items", num_items, input, "input")
     number = number_of("num_items", num_items.item() if hasattr(num_items, "item") else num_items)
     if number <= 0:
         raise ValueError(f"num_items is {num_items}; wanted a positive number")

@@ -71,8 +71,7 @@ def forward(
         # Checks of gradients are done in fp64 and demand equal bits of every backward: there is one way to make it.
         result = forward(logits, target, weight, num_items, options, aux=aux)
         one = torch.ones((), dtype=compute, device=logits.device)
-        summary = result.lse, result.lse_low, result.divisors
-        return result._replace(gradient=backward(logits, target, weight, *summary, options, one, None, gradient))
+        return result._replace(gradient=backward(logits, target, weight, *result.saved, options, one, None, gradient))
     written, gradient = _gradient(logits, gradient)
     out = torch.empty((3, rows), dtype=compute, device=logits.device)
     losses, lses, lse_lows = out.unbind()

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..._arrays import Array, compute_dtype
 from .._rows import row_sum
-from .options import Options
+from .options import Options, Saved
 from .terms import capped, capped_slope, class_mass
 
 
@@ -15,15 +15,13 @@ def gradient_rows(
     logits: Array,
     target: Array,
     weight: Array | None,
-    lse: Array,
-    lse_low: Array,
-    divisors: Array,
+    saved: Saved,
     options: Options,
     grad_loss: Array,
     grad_lse: Array | None,
 ) -> Array:
     """d loss / d logits of (rows, C) logits in the compute dtype, for incoming gradients of the loss and of lse."""
-    compute = compute_dtype(xp, logits.dtype)
+    compute, (lse, lse_low, divisors) = compute_dtype(xp, logits.dtype), saved
     x = capped(xp, xp.astype(logits, compute), options)
     mass, ignored, bad = class_mass(xp, target, weight, x.shape[-1], options, compute)
     class_share, z_share = incoming(xp, grad_loss, divisors)

@@ -18,6 +18,18 @@ class Options(NamedTuple):
     z_loss: float = 0.0
 
 
+class Saved(NamedTuple):
+    """What backward needs of forward besides its arguments; spread out where an implementation's backward is called."""
+
+    lse: Array
+    lse_low: Array
+    divisors: Array
+
+    def rows(self, which: Any) -> Saved:
+        """Of some of the rows; what "mean" divides by stays that of all."""
+        return Saved(self.lse[which], self.lse_low[which], self.divisors)
+
+
 class Forward(NamedTuple):
     """What `forward` of an implementation returns for M rows; arrays in the compute dtype (fp32, fp64 for fp64)."""
 
@@ -37,6 +49,11 @@ class Forward(NamedTuple):
     """(M,) nats."""
     gradient: Any
     """(M, C) in the logits' dtype, or None."""
+
+    @property
+    def saved(self) -> Saved:
+        """The part for backward."""
+        return Saved(self.lse, self.lse_low, self.divisors)
 
 
 class Aux(NamedTuple):

@@ -20,7 +20,7 @@ from ..._arrays import Array, compute_dtype, device, namespace
 from ...state import exp_against
 from .._rows import maximum_and_rest, new_array, pieces, row_sum
 from .gradient import gradient_rows
-from .options import Forward, Options
+from .options import Forward, Options, Saved
 from .terms import capped, class_mass, divide_by
 
 _quiet = np.errstate(all="ignore")
@@ -48,9 +48,8 @@ def forward(
         columns.append(rows)
         if gradient is not None:
             one = xp.ones((), dtype=compute, device=device(logits))
-            part = _rows_backward(
-                xp, logits[piece], target[piece], weight, rows[1], rows[2], divisors, options, one, None
-            )
+            saved = Saved(rows[1], rows[2], divisors)
+            part = _rows_backward(xp, logits[piece], target[piece], weight, saved, options, one, None)
             if target_array is None:
                 target_array = part
             else:
@@ -78,7 +77,7 @@ def backward(
     gradient: Any = True,
 ) -> Array:
     """The gradient of (M, C) logits for any incoming gradient of the loss and of lse."""
-    xp = namespace(logits)
+    xp, saved = namespace(logits), Saved(lse, lse_low, divisors)
     out = _gradient_array(xp, logits, gradient)
     for piece in pieces(logits) if out is not None else [(...,)]:
         part = _rows_backward(
@@ -86,9 +85,7 @@ def backward(
             logits[piece],
             target[piece],
             weight,
-            lse[piece],
-            lse_low[piece],
-            divisors,
+            saved.rows(piece),
             options,
             grad_loss if grad_loss.ndim == 0 else grad_loss[piece],
             None if grad_lse is None else grad_lse[piece],
@@ -139,14 +136,12 @@ def _rows_backward(
     logits: Array,
     target: Array,
     weight: Array | None,
-    lse: Array,
-    lse_low: Array,
-    divisors: Array,
+    saved: Saved,
     options: Options,
     grad_loss: Array,
     grad_lse: Array | None,
 ) -> Array:
-    dx = gradient_rows(xp, logits, target, weight, lse, lse_low, divisors, options, grad_loss, grad_lse)
+    dx = gradient_rows(xp, logits, target, weight, saved, options, grad_loss, grad_lse)
     return xp.astype(dx, logits.dtype)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._arguments import shares_memory_with_itself
 from ..._arrays import namespace
 from ..._dispatch import implementation
+from ..._out import shares_memory_with_itself
 from .._torch import is_plain, records
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
-from .options import Forward, Options
+from .options import Forward, Options, Saved
 from .terms import capped
 
 
@@ -87,7 +87,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.overwritten = early and inplace
         ctx.how = options, inplace, module
         held = None if ctx.overwritten else logits
-        ctx.save_for_backward(held, target, weight, result.lse, result.lse_low, result.divisors)
+        ctx.save_for_backward(held, target, weight, *result.saved)
         ctx.set_materialize_grads(False)
         if not aux:
             return result.loss
@@ -110,11 +110,12 @@ class _CrossEntropy(torch.autograd.Function):
                 "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "
                 "second derivatives and gradients of probability targets need inplace=False"
             )
-        logits, target, weight, lse, lse_low, divisors = ctx.saved_tensors
+        logits, target, weight, *rest = ctx.saved_tensors
+        saved = Saved(*rest)
         if grad_loss is None:
-            grad_loss = lse.new_zeros(lse.shape if options.reduction == "none" else ())
+            grad_loss = saved.lse.new_zeros(saved.lse.shape if options.reduction == "none" else ())
         if again or wanted_target:
-            given = target, weight, divisors, options, grad_loss, grad_lse
+            given = target, weight, saved.divisors, options, grad_loss, grad_lse
             dx = differentiable_gradient(logits, *given) if wanted else None
             dq = target_gradient(logits, *given[:-1]) if wanted_target else None
             return dx, dq, *nothing
@@ -122,9 +123,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.gradient = None
         if inplace:
             into, ctx.overwritten = logits.detach(), True
-        dx = module.backward(
-            logits.detach(), target, weight, lse, lse_low, divisors, options, grad_loss, grad_lse, into
-        )
+        dx = module.backward(logits.detach(), target, weight, *saved, options, grad_loss, grad_lse, into)
         if inplace:
             torch.autograd.graph.increment_version(logits)
         return dx, None, *nothing
@@ -147,8 +146,8 @@ def differentiable_gradient(
     """The gradient of the logits in torch's own operations, so that it can be differentiated again."""
     xp = namespace(logits)
     lse = torch.logsumexp(capped(xp, logits.to(divisors.dtype), options), -1)
-    low = torch.zeros_like(lse)
-    dx: Tensor = gradient_rows(xp, logits, target, weight, lse, low, divisors, options, grad_loss, grad_lse)
+    saved = Saved(lse, torch.zeros_like(lse), divisors)
+    dx: Tensor = gradient_rows(xp, logits, target, weight, saved, options, grad_loss, grad_lse)
     return dx.to(logits.dtype)
 
 

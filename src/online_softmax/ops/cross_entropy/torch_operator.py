@@ -13,7 +13,7 @@ from torch import Tensor
 from ..._dispatch import implementation
 from .._torch import LIBRARY, define, once, records
 from .arguments import check_range
-from .options import Forward, Options
+from .options import Forward, Options, Saved
 
 _OPTIONS = "int ignore_index, str reduction, float label_smoothing, float scale, float? softcap, float z_loss"
 
@@ -32,24 +32,12 @@ def call(
 
 
 def _run(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    items: Tensor | None,
-    count: float | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    scale: float,
-    softcap: float | None,
-    z_loss: float,
-    aux: bool,
-    early: bool,
-    impl: str,
+    logits: Tensor, target: Tensor, weight: Tensor | None, items: Tensor | None, count: float | None, *settings: Any
 ) -> tuple[Tensor, ...]:
-    options = Options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    *each, aux, early, impl = settings
+    options = Options(*each)
     if logits.device.type == "cpu":
-        check_range(target, logits.shape[1], ignore_index, tuple(target.shape))
+        check_range(target, logits.shape[1], options.ignore_index, tuple(target.shape))
     result = implementation("cross_entropy", logits, impl).forward(
         logits, target, weight, count if items is None else items, options, aux=aux, gradient=True if early else None
     )
@@ -57,25 +45,11 @@ def _run(
     return tuple(none.clone() if part is None else part for part in result)
 
 
-def _fake(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    items: Tensor | None,
-    count: float | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    scale: float,
-    softcap: float | None,
-    z_loss: float,
-    aux: bool,
-    early: bool,
-    impl: str,
-) -> tuple[Tensor, ...]:
+def _fake(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    *each, aux, early, _ = rest[4:]
     compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
     rows = logits.new_empty(logits.shape[:1], dtype=compute)
-    loss = torch.empty_like(rows) if reduction == "none" else rows.new_empty(())
+    loss = torch.empty_like(rows) if Options(*each).reduction == "none" else rows.new_empty(())
     extra = [torch.empty_like(rows), torch.empty_like(rows, dtype=torch.int64), torch.empty_like(rows)]
     if not aux:
         extra = [logits.new_empty(0) for _ in extra]
@@ -92,17 +66,11 @@ def _run_backward(
     divisors: Tensor,
     grad_loss: Tensor,
     grad_lse: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    scale: float,
-    softcap: float | None,
-    z_loss: float,
-    impl: str,
+    *settings: Any,
 ) -> Tensor:
-    options = Options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    *each, impl = settings
     module = implementation("cross_entropy", logits, impl)
-    dx: Tensor = module.backward(logits, target, weight, lse, lse_low, divisors, options, grad_loss, grad_lse)
+    dx: Tensor = module.backward(logits, target, weight, lse, lse_low, divisors, Options(*each), grad_loss, grad_lse)
     return dx
 
 
@@ -127,9 +95,9 @@ _BACKWARD = define(
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     logits, target, weight = inputs[:3]
-    _, lse, lse_low, divisors, _, _, _, gradient = output
+    result = Forward(*output)
     *options, _, early, impl = inputs[5:]
-    ctx.save_for_backward(logits, target, weight, lse, lse_low, divisors, gradient)
+    ctx.save_for_backward(logits, target, weight, *result.saved, result.gradient)
     ctx.how = options, early, impl
     ctx.set_materialize_grads(False)
 
@@ -137,22 +105,23 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     from .torch_op import target_gradient
 
-    logits, target, weight, lse, lse_low, divisors, gradient = ctx.saved_tensors
+    logits, target, weight, *rest, gradient = ctx.saved_tensors
+    saved = Saved(*rest)
     options, early, impl = ctx.how
     if grad_loss is None and grad_lse is None:
         return (None,) * 14
     if grad_loss is None:
-        grad_loss = torch.zeros_like(lse) if options[1] == "none" else lse.new_zeros(())
+        grad_loss = torch.zeros_like(saved.lse) if options[1] == "none" else saved.lse.new_zeros(())
     # With create_graph=True by way of the operator, which answers a second derivative with an error.
     if early and grad_lse is None and not torch.is_grad_enabled():
         dx = (gradient * grad_loss).to(logits.dtype)
     else:
         dx = torch.ops.online_softmax.cross_entropy_backward(
-            logits, target, weight, lse, lse_low, divisors, grad_loss, grad_lse, *options, impl
+            logits, target, weight, *saved, grad_loss, grad_lse, *options, impl
         )
     dq = None
     if ctx.needs_input_grad[1]:
-        dq = target_gradient(logits, target, weight, divisors, Options(*options), grad_loss)
+        dq = target_gradient(logits, target, weight, saved.divisors, Options(*options), grad_loss)
     return dx, dq, *(None,) * 12
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._arguments import explains_dim
+from ..._arguments import answers_synonyms, flag
 from ..._arrays import Array, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from ..cross_entropy.arguments import check_range, make_options
@@ -16,7 +16,7 @@ from .arguments import Prepared, prepare
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 
-@explains_dim
+@answers_synonyms
 def linear_cross_entropy(
     input: Array,
     linear_weight: Array,
@@ -95,6 +95,7 @@ def linear_cross_entropy(
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.functional for the arguments.
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    return_aux = flag("return_aux", return_aux)
     ready = prepare(input, linear_weight, target, linear_bias, weight, num_items, options, chunk_rows, memory)
     if is_tensor(ready.input):
         from . import torch_op
@@ -103,7 +104,7 @@ def linear_cross_entropy(
     return _answer(_of_arrays(ready, return_aux, None, impl), ready, return_aux)
 
 
-@explains_dim
+@answers_synonyms
 def linear_cross_entropy_with_grads(
     input: Array,
     linear_weight: Array,
@@ -142,6 +143,7 @@ def linear_cross_entropy_with_grads(
            [-0.5, -0.5]])
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    return_aux = flag("return_aux", return_aux)
     input, linear_weight, target, linear_bias, weight = map(
         _detached, (input, linear_weight, target, linear_bias, weight)
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._arguments import integer, same_library
 from ..._arrays import (
     Array,
     as_array,
@@ -19,7 +19,7 @@ from ..._arrays import (
     is_tensor,
     namespace,
 )
-from ..cross_entropy.arguments import beside, class_weight, divisor_given
+from ..cross_entropy.arguments import class_weight, divisor_given
 from ..cross_entropy.options import Options
 
 
@@ -53,7 +53,7 @@ def prepare(
 ) -> Prepared:
     """Everything in the form that the computation takes."""
     input = _matrix_array("input", input)
-    linear_weight = beside("linear_weight", _matrix_array("linear_weight", linear_weight), input)
+    linear_weight = _beside("linear_weight", linear_weight, input)
     if input.ndim == 0:
         raise ValueError(f"input has {describe(input)}; wanted (H,) or (…, H)")
     if linear_weight.ndim != 2 or linear_weight.shape[1] != input.shape[-1] or linear_weight.shape[0] == 0:
@@ -64,7 +64,7 @@ def prepare(
         )
     classes, batch = linear_weight.shape[0], tuple(input.shape[:-1])
     if linear_bias is not None:
-        linear_bias = beside("linear_bias", _matrix_array("linear_bias", linear_bias), input)
+        linear_bias = _beside("linear_bias", linear_bias, input)
         if tuple(linear_bias.shape) != (classes,):
             raise ValueError(f"linear_bias has {describe(linear_bias)}; wanted shape ({classes},), one number a class")
     dtype = _product_dtype(input, linear_weight, linear_bias)
@@ -77,7 +77,7 @@ def prepare(
         class_weight(weight, input, classes),
         divisor_given(num_items, input, options),
         options,
-        _chunk_rows(chunk_rows, memory),
+        check_chunks(chunk_rows, memory),
         memory,
         batch,
         dtype,
@@ -99,6 +99,10 @@ def _matrix_array(name: str, x: Any) -> Array:
     return array
 
 
+def _beside(name: str, x: Any, input: Array) -> Array:
+    return same_library(name, _matrix_array(name, x), input, "input", x)
+
+
 def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None) -> Any:
     """The one dtype of all three; under torch's autocast the dtype that it multiplies in."""
     if is_tensor(input):
@@ -118,7 +122,7 @@ def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None
 
 
 def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, options: Options) -> Array:
-    target = beside("target", as_array(target, "target"), input)
+    target = same_library("target", as_array(target, "target"), input, "input", target)
     probabilities = is_floating(target.dtype)
     if not probabilities and not is_integer(target.dtype):
         raise TypeError(f"target has {describe(target)}; wanted class indices (integers) or probabilities (floating)")
@@ -144,17 +148,15 @@ def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, opt
     return namespace(target).reshape(target, (-1, classes))
 
 
-def _chunk_rows(chunk_rows: Any, memory: str) -> int | None:
+def check_chunks(chunk_rows: Any, memory: str) -> int | None:
+    """chunk_rows= and memory= checked; rows a chunk, or None."""
     if memory not in ("fast", "least"):
         raise ValueError(f"memory is {memory!r}; wanted 'fast' or 'least'")
     if chunk_rows is None:
         return None
     if memory == "least":
         raise ValueError(f"chunk_rows is {chunk_rows!r}; memory='least' takes chunks of classes, not of rows")
-    try:
-        number = operator.index(chunk_rows)
-    except TypeError:
-        raise TypeError(f"chunk_rows is {chunk_rows!r}; wanted an int or None") from None
+    number = integer("chunk_rows", chunk_rows, "an int or None")
     if number < 1:
         raise ValueError(f"chunk_rows is {number}; wanted at least 1")
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arrays import Array
-from ..cross_entropy.options import Forward
+from ..cross_entropy.options import Forward, Saved
 from . import rows, vocabulary
 from .kept import spread, without_ignored_rows
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
@@ -35,9 +35,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
 def backward(
     problem: Problem,
     aux: bool,
-    lse: Array,
-    lse_low: Array,
-    divisors: Array,
+    saved: Saved,
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
@@ -45,8 +43,8 @@ def backward(
     """The gradients for any incoming gradients of the loss and of lse; `aux` as it was in forward."""
     kept, index = without_ignored_rows(problem, aux)
     if index is not None:
-        lse, lse_low = lse[index], lse_low[index]
+        saved = saved.rows(index)
         grad_loss = grad_loss if grad_loss.ndim == 0 else grad_loss[index]
     walk: Any = vocabulary if problem.memory == "least" else rows
-    gradients: LinearCrossEntropyGrads = walk.backward(kept, lse, lse_low, divisors, grad_loss, grad_lse, wanted)
+    gradients: LinearCrossEntropyGrads = walk.backward(kept, saved, grad_loss, grad_lse, wanted)
     return gradients._replace(input=spread(gradients.input, index, problem.input.shape[0]))

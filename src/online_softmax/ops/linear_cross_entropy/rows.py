@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arrays import Array, compute_dtype, namespace
-from ..cross_entropy.options import Forward
+from ..cross_entropy.options import Forward, Saved
 from ..cross_entropy.terms import divide_by
 from . import plan, products
 from .gradients import RowGradients
@@ -37,7 +37,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
             if into is None:
                 ones = namespace(x).ones_like(part.lse)
                 rest = options, ones, None, logits
-                module.backward(logits, target[rows], weight, part.lse, part.lse_low, part.divisors, *rest)
+                module.backward(logits, target[rows], weight, *part.saved, *rest)
             gradients.take(rows, logits, without_ignored(problem, rows))
         parts.append(part._replace(gradient=None))
     return _joined(parts, divisors, options.reduction)._replace(gradient=gradients and gradients.finish())
@@ -45,9 +45,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
 
 def backward(
     problem: Problem,
-    lse: Array,
-    lse_low: Array,
-    divisors: Array,
+    saved: Saved,
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
@@ -62,9 +60,7 @@ def backward(
             logits,
             problem.target[rows],
             problem.weight,
-            lse[rows],
-            lse_low[rows],
-            divisors,
+            *saved.rows(rows),
             problem.options,
             grad_loss if grad_loss.ndim == 0 else grad_loss[rows],
             None if grad_lse is None else grad_lse[rows],

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..._dispatch import implementation
 from .._torch import is_plain, records, refuse_transforms
-from ..cross_entropy.options import Forward, Options
+from ..cross_entropy.options import Forward, Options, Saved
 from . import compute, products, torch_operator
 from .api import check
 from .arguments import Prepared
@@ -87,8 +87,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         early = made_in_forward(ready.dtype, ready.options, ready.memory)
         result = without_autograd(ready, aux, wanted, early, impl)
         ctx.gradients = result.gradient
-        rows = result.lse, result.lse_low, result.divisors
-        ctx.save_for_backward(input, linear_weight, linear_bias, ready.target, ready.weight, *rows)
+        ctx.save_for_backward(input, linear_weight, linear_bias, ready.target, ready.weight, *result.saved)
         ctx.how = ready._replace(input=None, linear_weight=None, linear_bias=None, target=None, weight=None), aux, impl
         ctx.set_materialize_grads(False)
         if not aux:
@@ -111,12 +110,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             rescale = implementation("cross_entropy", grad_loss, impl).rescale
             return *scaled(gradients, lambda gradient: rescale(gradient, grad_loss)), None, None, None
         del gradients
-        input, linear_weight, linear_bias, target, weight, *rows = ctx.saved_tensors
+        input, linear_weight, linear_bias, target, weight, *saved = ctx.saved_tensors
         ready = ready._replace(
             input=input, linear_weight=linear_weight, linear_bias=linear_bias, target=target, weight=weight
         )
         wanted = Wanted(*ctx.needs_input_grad[:3])
-        return *late(ready, aux, rows, grad_loss, grad_lse, wanted, impl), None, None, None
+        return *late(ready, aux, Saved(*saved), grad_loss, grad_lse, wanted, impl), None, None, None
 
 
 def scaled(gradients: LinearCrossEntropyGrads, scale: Callable[[Tensor], Tensor]) -> LinearCrossEntropyGrads:
@@ -127,15 +126,14 @@ def scaled(gradients: LinearCrossEntropyGrads, scale: Callable[[Tensor], Tensor]
 def late(
     ready: Prepared,
     aux: bool,
-    rows: list[Tensor],
+    saved: Saved,
     grad_loss: Tensor | None,
     grad_lse: Tensor | None,
     wanted: Wanted,
     impl: str,
 ) -> LinearCrossEntropyGrads:
-    """Gradients from logits computed again; `rows` are lse, lse_low and divisors of forward."""
-    lse, lse_low, divisors = rows
+    """Gradients from logits computed again."""
     if grad_loss is None:
-        grad_loss = lse.new_zeros(lse.shape if ready.options.reduction == "none" else ())
+        grad_loss = saved.lse.new_zeros(saved.lse.shape if ready.options.reduction == "none" else ())
     with torch.no_grad(), torch.autocast(ready.input.device.type, enabled=False):
-        return compute.backward(problem(ready, impl), aux, lse, lse_low, divisors, grad_loss, grad_lse, wanted)
+        return compute.backward(problem(ready, impl), aux, saved, grad_loss, grad_lse, wanted)

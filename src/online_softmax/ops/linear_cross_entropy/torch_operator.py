@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._torch import LIBRARY, define
-from ..cross_entropy.options import Forward, Options
+from ..cross_entropy.options import Forward, Options, Saved
 from .api import check
 from .arguments import Prepared
 from .problem import LinearCrossEntropyGrads, Wanted
@@ -90,12 +90,12 @@ def _fake(*arguments: Any) -> tuple[Tensor, ...]:
 def _run_backward(*arguments: Any) -> tuple[Tensor, ...]:
     from .torch_op import late
 
-    lse, lse_low, divisors, grad_loss, grad_lse = arguments[5:10]
+    saved, (grad_loss, grad_lse) = Saved(*arguments[5:8]), arguments[8:10]
     settings = arguments[10:]
     aux, wanted, impl = settings[-3:]
     ready = _ready(arguments[:5], None, settings)
-    gradients = late(ready, aux, [lse, lse_low, divisors], grad_loss, grad_lse, Wanted(*wanted), impl)
-    return tuple(lse.new_empty(0) if gradient is None else gradient for gradient in gradients)
+    gradients = late(ready, aux, saved, grad_loss, grad_lse, Wanted(*wanted), impl)
+    return tuple(saved.lse.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -133,7 +133,8 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
     nothing = (None,) * (2 + 2 + len(settings))
     if grad_loss is None and grad_lse is None:
         return (None, None, None, *nothing)
-    *tensors, lse, lse_low, divisors, of_input, of_weight, of_bias = ctx.saved_tensors
+    *tensors, of_input, of_weight, of_bias = ctx.saved_tensors
+    lse = Saved(*tensors[5:]).lse
     wanted = Wanted(*settings[-2])
     options, memory, dtype = Options(*settings[:_OPTIONS]), settings[_OPTIONS + 1], settings[_OPTIONS + 2]
     if grad_loss is None:
@@ -143,9 +144,7 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
         gradients = scaled(made, lambda gradient: (gradient * grad_loss).to(gradient.dtype))
     else:
         gradients = LinearCrossEntropyGrads(
-            *torch.ops.online_softmax.linear_cross_entropy_backward(
-                *tensors, lse, lse_low, divisors, grad_loss, grad_lse, *settings
-            )
+            *torch.ops.online_softmax.linear_cross_entropy_backward(*tensors, grad_loss, grad_lse, *settings)
         )
     asked = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return (*asked, *nothing)

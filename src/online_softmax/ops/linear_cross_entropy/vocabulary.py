@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..._arrays import Array, compute_dtype, device, namespace
 from ..._dispatch import device_type
 from ..cross_entropy.gradient import incoming
-from ..cross_entropy.options import Forward
+from ..cross_entropy.options import Forward, Saved
 from ..cross_entropy.terms import divide_by
 from . import plan, products
 from .gradients import rounded
@@ -44,21 +44,20 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
     if not early or wanted is None:
         return whole
     one = xp.ones(whole.lse.shape if options.reduction == "none" else (), dtype=compute, device=device(x))
-    gradient = backward(problem, whole.lse, whole.lse_low, divisors, one, None, wanted)
+    gradient = backward(problem, whole.saved, one, None, wanted)
     return whole._replace(gradient=gradient)
 
 
 def backward(
     problem: Problem,
-    lse: Array,
-    lse_low: Array,
-    divisors: Array,
+    saved: Saved,
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
 ) -> LinearCrossEntropyGrads:
     """The second sweep: gradients for any incoming gradients of the loss and of lse."""
     weight, options = problem.linear_weight, problem.options
+    lse, lse_low, divisors = saved
     xp = namespace(problem.input)
     compute = compute_dtype(xp, problem.input.dtype)
     targets = Targets(problem)

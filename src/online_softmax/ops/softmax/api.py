@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._arguments import check_out, check_where, explains_dim, merge_axes, normalise_axes, same_library
+from ..._arguments import answers_synonyms, as_array_like, check_where, flag, merge_axes, normalise_axes
 from ..._arrays import Array, compute_dtype, detached, floating_array, is_tensor, namespace, result_dtype
 from ..._dispatch import implementation, refuse_named
+from ..._out import check_out
 from .weighted import weighted_logsumexp
 
 
@@ -19,7 +20,7 @@ class SignedLogSumExp(NamedTuple):
     sign: Array
 
 
-@explains_dim
+@answers_synonyms
 def softmax(
     x: Array,
     axis: int | tuple[int, ...] | None = -1,
@@ -70,7 +71,7 @@ def softmax(
     return _normalised("softmax", x, axis, where, dtype, out, impl)
 
 
-@explains_dim
+@answers_synonyms
 def log_softmax(
     x: Array,
     axis: int | tuple[int, ...] | None = -1,
@@ -126,7 +127,7 @@ def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any
     return out
 
 
-@explains_dim
+@answers_synonyms
 def logsumexp(
     x: Array,
     axis: int | tuple[int, ...] | None = None,
@@ -176,6 +177,7 @@ def logsumexp(
 
     Source: Milakov & Gimelshein 2018, arXiv:1805.02867; b and the sign as in scipy.special.logsumexp.
     """
+    keepdims, return_sign = flag("keepdims", keepdims), flag("return_sign", return_sign)
     if is_tensor(x):
         from . import torch_op
 
@@ -215,11 +217,7 @@ def logsumexp(
 
 def _factors(xp: Any, b: Any, mask: Any, x: Array, dtype: Any) -> Array:
     """b= as an array of x's shape, 0 where `mask` leaves out."""
-    # Lists and numbers become arrays of x's library; arrays of another library are refused.
-    if not hasattr(b, "dtype"):
-        b = xp.asarray(b, device=x.device) if is_tensor(x) else xp.asarray(b)
-    same_library("b", b, x)
-    b = xp.astype(floating_array(b, "b"), dtype)
+    b = xp.astype(floating_array(as_array_like("b", b, x), "b"), dtype)
     if mask is not None:
         b = xp.where(mask, b, 0.0)
     try:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._arguments import check_out, check_where, merge_axes, normalise_axes
+from ..._arguments import check_where, merge_axes, normalise_axes
 from ..._arrays import namespace, result_dtype
 from ..._dispatch import implementation
+from ..._out import check_out
 from .._torch import LIBRARY, as_floating, autocast_to_float32, define, is_plain, once, records, refuse_transforms
 
 

@@ -1,0 +1,66 @@
+"""What is refused on every process, before any of them waits for another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.distributed.sharded import rows
+
+from online_softmax import distributed
+
+
+def case_disagreements_are_errors(rank, size):
+    logits, target = rows(12)
+    with pytest.raises(ValueError, match="disagree about tensor 0: rank 0: shape \\(3,\\)"):
+        distributed.check_group(torch.zeros(3 if rank == 0 else 4))
+    with pytest.raises(ValueError, match="disagree about causal"):
+        distributed.check_group(causal=rank == 0)
+    distributed.check_group(logits, causal=True)
+    with pytest.raises(ValueError, match="disagree about options"):
+        distributed.cross_entropy(logits, target, label_smoothing=0.1 * (rank == 0), debug=True)
+    with pytest.raises(ValueError, match="disagree about dtype"):
+        distributed.cross_entropy(logits.to(torch.float64 if rank else torch.float32), target, debug=True)
+    with pytest.raises(ValueError, match="do not cover classes 0 to"):
+        distributed.cross_entropy(logits, target, vocab_start=0, vocab_size=12 * size, debug=True)
+    distributed.cross_entropy(logits, target, debug=True)
+
+
+def case_wrong_arguments_are_errors_on_every_process(rank, size):
+    logits, target = rows(12)
+    for more in ({"vocab_size": 12}, {"vocab_start": 0, "vocab_size": 12}):
+        with pytest.raises(ValueError, match=r"(has all|all classes)"):
+            distributed.cross_entropy(logits, target, **more)
+    with pytest.raises(ValueError, match="beyond vocab_size"):
+        distributed.cross_entropy(logits, target, vocab_start=12 * size - 1, vocab_size=12 * size)
+    with pytest.raises(ValueError, match="both or neither"):
+        distributed.cross_entropy(logits, target, vocab_start=0)
+    with pytest.raises(IndexError, match=r"target\[1\] is 4000"):
+        distributed.cross_entropy(logits, target.index_fill(0, torch.tensor(1), 4000))
+    with pytest.raises(TypeError, match="class indices"):
+        distributed.cross_entropy(logits, torch.softmax(logits, 1))
+    with pytest.raises(ValueError, match="one number a class of the vocabulary"):
+        distributed.cross_entropy(logits, target, torch.ones(12))
+    with pytest.raises(ValueError, match="axis is 5"):
+        distributed.softmax(logits, 5)
+    loss = distributed.cross_entropy(logits.requires_grad_(), target)
+    (grad,) = torch.autograd.grad(loss, logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        grad.sum().backward()
+
+
+def case_flags_and_axes_are_checked(rank, size):
+    logits, target = rows(12)
+    q = torch.zeros(2, 4, 8)
+    for call, text in (
+        (lambda: distributed.cross_entropy(logits, target, return_aux="yes"), "return_aux is 'yes'"),
+        (lambda: distributed.cross_entropy(logits, target, debug=1), "debug is 1"),
+        (lambda: distributed.ring_attention(q, q, q, causal=None), "causal is None"),
+        (lambda: distributed.ring_attention(q, q, q, scale="half"), "scale is 'half'"),
+        (lambda: distributed.ring_attention(q, q.numpy(), q), "k is a ndarray; wanted a torch tensor"),
+        (lambda: distributed.softmax(logits, True), "axis is True; wanted an int"),
+        (lambda: distributed.softmax(logits, dim=1), "takes axis=, not dim="),
+        (lambda: distributed.shard_sequence(q, 1.0), "axis is 1.0"),
+        (lambda: distributed.linear_cross_entropy(logits, logits, target, chunk_rows=2.5), "chunk_rows is 2.5"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()
