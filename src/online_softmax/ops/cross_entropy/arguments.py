@@ -75,7 +75,11 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     last_shape = (*rows, classes)
     return Prepared(
         _classes_last(xp, input, axis, classes),
-        _classes_last(xp, target, axis, classes) if probabilities else xp.reshape(target, (-1,)),
+        _classes_last(xp, target, axis, classes)
+        if probabilities
+        else target
+        if target.ndim == 1
+        else xp.reshape(target, (-1,)),
         class_weight(weight, input, classes),
         divisor_given(num_items, input, options),
         options,
@@ -156,7 +160,7 @@ def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int
 
     `target` is flat; `shape` is the one the caller knows it by.
     """
-    if not is_integer(target.dtype):
+    if not is_integer(target.dtype) or _all_are_classes(target, classes):
         return
     xp = namespace(target)
     bad = ((target < 0) | (target >= classes)) & (target != ignore_index)
@@ -165,3 +169,14 @@ def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int
         place = ", ".join(str(int(i)) for i in np.unravel_index(row, shape)) if shape else "()"
         wanted = f"a class from 0 to {classes - 1}" if classes else "no class at all (input has none)"
         raise IndexError(f"target[{place}] is {int(target[row])}; wanted {wanted}, or ignore_index ({ignore_index})")
+
+
+def _all_are_classes(target: Array, classes: int) -> bool:
+    """Whether every index lies in [0, classes): quickly told, where an ignored one needs a closer look."""
+    if 0 in target.shape:
+        return True
+    if is_tensor(target):
+        low, high = target.aminmax()
+        return bool(low >= 0) and bool(high < classes)
+    xp = namespace(target)
+    return bool(xp.min(target) >= 0) and bool(xp.max(target) < classes)
