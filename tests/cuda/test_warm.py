@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_named(arguments, error, message):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", 0])
 def test_without_a_cuda_device_it_says_so(device):
-    with pytest.raises(RuntimeError, match="warm_up cannot run here: PyTorch sees no CUDA device"):
+    with pytest.raises(RuntimeError, match=r"warm_up cannot run here: .*(no CUDA device|without CUDA)"):
         osm.warm_up([100], device=device)
 
 

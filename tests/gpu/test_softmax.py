@@ -72,7 +72,7 @@ def test_rows_far_from_zero_keep_their_digits():
 
 
 def test_a_logsumexp_near_zero_keeps_its_small_terms():
-    for length in (2, 3000, 50257):
+    for length in (2, 3000, 50257, 300001, 1600001):  # the last two split over blocks
         for dtype in (torch.float32, torch.float64):
             x = torch.full((3, length), -40.0 if length == 2 else -60.0, dtype=dtype, device=DEVICE)
             x[:, 0], x[1, length - 1] = 0, -1e-5
@@ -86,9 +86,10 @@ def test_a_logsumexp_near_zero_keeps_its_small_terms():
 
 
 def test_a_dominant_class_keeps_its_small_log_probability():
-    for length in (3, 100, 3000, 50257):
+    for length in (3, 100, 3000, 50257, 300001, 1600001):  # the last two in shared memory and split over blocks
         for dtype in (torch.float32, torch.float64):
-            x = random_rows(70, length, dtype)  # among rows of which nothing needs mending, some in the same warp
+            rows = 70 if length < 100000 else 7
+            x = random_rows(rows, length, dtype)  # among rows of which nothing needs mending, some in the same warp
             x[::3], x[::3, length - 1] = -60.0, 10.0
             y = gpu.log_softmax(x, 1, dtype, poisoned(x.shape, dtype))
             exact = x.double().cpu()[::3]

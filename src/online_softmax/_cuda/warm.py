@@ -218,23 +218,21 @@ def _warm_rows(wanted: _Wanted, length: int, dtype: torch.dtype, device: torch.d
 def _warm_cross_entropy(wanted: _Wanted, length: int, dtype: torch.dtype, device: torch.device) -> None:
     import torch
 
-    from ..ops.cross_entropy.api import cross_entropy
+    from ..ops.cross_entropy.api import cross_entropy, cross_entropy_with_grad
 
-    options = wanted.options._asdict()
-    del options["reduction"]
+    options: dict[str, Any] = {**wanted.options._asdict(), "return_aux": wanted.return_aux, "impl": "cuda"}
     shape = (1, length) if wanted.target_dtype.is_floating_point else (1,)
     target = torch.zeros(shape, dtype=wanted.target_dtype, device=device)
     weight = torch.ones(length, device=device) if wanted.weight else None
-    x = torch.zeros(1, length, dtype=dtype, device=device, requires_grad=True)
-    # The reduced loss makes its gradient in forward, the unreduced one in backward; without a gradient the loss alone.
-    for reduction, recorded in (("mean", True), ("none", True), ("mean", False)):
-        logits = x if recorded else x.detach()
-        result = cross_entropy(
-            logits, target, weight, **options, reduction=reduction, return_aux=wanted.return_aux, impl="cuda"
-        )
+    x = torch.zeros(1, length, dtype=dtype, device=device)
+    cross_entropy_with_grad(x, target, weight, **options)
+    cross_entropy(x, target, weight, **options)
+    # The reduced loss makes its gradient in forward (but in fp16), the unreduced one in backward.
+    x.requires_grad_()
+    for reduction in ("mean", "none"):
+        result = cross_entropy(x, target, weight, **{**options, "reduction": reduction})
         loss = result[0] if wanted.return_aux else result
-        if recorded:
-            torch.autograd.grad(loss, x, torch.ones_like(loss))
+        torch.autograd.grad(loss, x, torch.ones_like(loss))
 
 
 def _warm_merge_attention(wanted: _Wanted, length: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -47,6 +47,7 @@ struct Total {
 template <class T, class Combine>
 __device__ __forceinline__ T over_column(T mine, Combine combine) {
     __shared__ T shared[kThreads];
+    __syncthreads();  // some may still be reading what the last call left there
     shared[threadIdx.x] = mine;
     __syncthreads();
 #pragma unroll

@@ -51,7 +51,7 @@ def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
     states = torch.empty((rows.number, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
     summarise, merge, write = kernels
     summarise(rows.number * pieces, x.data_ptr(), rows.length, pieces, *where, states.data_ptr())
-    merge(rows.number, states.data_ptr(), pieces, y.data_ptr())
+    merge(rows.number, x.data_ptr(), rows.length, pieces, *where, states.data_ptr(), y.data_ptr())
     if operation != LOGSUMEXP:
         write(
             rows.number * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr()

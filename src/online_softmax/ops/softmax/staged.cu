@@ -49,6 +49,27 @@ struct Summarise {
     }
 };
 
+// log s of a row whose maximum holds nearly all of the sum, as in cuda.cu; the row's words are still in shared memory.
+__device__ Compute precise_log_sum(const Row& row, Compute m, States& exchange) {
+    Compute rest = 0, maxima = 0;
+#pragma unroll 1
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+        Compute values[kChunkValues], partial = 0;
+        row.load(values, chunk * kChunkSlots * kThreads + threadIdx.x);
+#pragma unroll
+        for (int i = 0; i < kChunkValues; ++i) {
+            if (values[i] == m) maxima += 1;
+            else partial += Exp()(values[i] - m);
+        }
+        rest += partial;
+    }
+    const Compute record[2] = {lane_sum<32>(rest), lane_sum<32>(maxima)};
+    const Compute* records = exchange.swap(record);
+    rest = maxima = 0;
+    for_my_records<Compute, 2>(records, [&](const Compute* r) { rest += r[0], maxima += r[1]; });
+    return log1p((lane_sum<32>(maxima) - 1) + lane_sum<32>(rest));
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner, int64 x_outer_stride,
                int64 x_inner_stride, int64 y_stride) {
@@ -82,7 +103,14 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
         const bool undefined = total.m == infinity<Compute>();
         const Compute reference = total.m == -infinity<Compute>() ? Compute(0) : total.m;
         const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(total.s);
-        const Compute log_s = undefined ? not_a_number<Compute>() : log(total.s);
+        Compute log_s = 0;
+        if constexpr (kLog) {
+            log_s = log(total.s);
+            if constexpr (sizeof(Input) > 2) {
+                if (total.s < Compute(1.125)) log_s = precise_log_sum(current, total.m, exchange);
+            }
+            if (undefined) log_s = not_a_number<Compute>();
+        }
 #pragma unroll 1
         for (int chunk = 0; chunk < kChunks; ++chunk) {
             const int first = chunk * kChunkSlots * kThreads + threadIdx.x;
