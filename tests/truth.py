@@ -68,9 +68,19 @@ def rows_log_softmax(x, axis=-1):
 
 
 def rows_softmax(x, axis=-1):
-    """Softmax over an axis in float64; NaN for rows without a finite log-sum-exp."""
+    """Softmax over an axis in float64; NaN for rows without a finite log-sum-exp.
+
+    x − m is rounded to float64, as it must be by whoever computes in float64; all else is done in a wider format where
+    there is one: the exponential of a rounded logarithm would be as many units off as the logarithm is large.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    finite = np.expand_dims(np.isfinite(rows_logsumexp(x, axis)), axis)
+    below = np.where(finite, x, 0)
+    below = below - below.max(axis, keepdims=True, initial=-INF)
     with np.errstate(under="ignore"):
-        return np.exp(rows_log_softmax(x, axis))
+        e = np.exp(below.astype(np.longdouble))
+        p = (e / e.sum(axis, keepdims=True)).astype(np.float64)
+    return np.where(finite, p, NAN)
 
 
 def softmax_gradient(grad, y, axis=-1):

@@ -83,6 +83,15 @@ T sum_of_exponentials(const T* x, std::int64_t count, T m) {
     return accumulate_block<T>(count, [=](T sum, std::int64_t i) { return add_exponential(sum, x[i] - m); });
 }
 
+// The same, and the exponentials themselves, which may replace x.
+template <class T>
+T exponentiate(const T* x, std::int64_t count, T m, T* y) {
+    if (is_infinite(m)) {
+        return sum_block<T>(count, [=](std::int64_t i) { return y[i] = x[i] < m ? T(0) : x[i] == m ? T(m > 0) : x[i]; });
+    }
+    return sum_block<T>(count, [=](std::int64_t i) { return y[i] = exponential(x[i] - m); });
+}
+
 // Both at once, the sum against a given number: exp(x - reference) of elements that may be somewhat larger than it.
 template <class T>
 State<T> maximum_and_sum(const T* x, std::int64_t count, T reference) {

@@ -127,8 +127,8 @@ Summaries<T> combine_columns(const Summaries<T>& a, const Summaries<T>& b) {
 template <class T>
 class RunningColumns {
 public:
-    RunningColumns(const Tile<T>& tile, std::int64_t begin, std::int64_t end)
-        : tile_(tile), end_(end), block_(block_length) {
+    RunningColumns(const Tile<T>& tile, std::int64_t begin, std::int64_t end, bool exact)
+        : tile_(tile), end_(end), exact_(exact), block_(block_length) {
         for (int c = 0; c < tile_width<T>; ++c) column_[c] = Running<T>(begin);
         for (std::int64_t i = 0; tile.width < tile.padded && i < block_length; ++i) block_[i] = {};
     }
@@ -175,11 +175,7 @@ public:
             column_[c].move_to(column_[c].reference_for(m.at[c]));
             reference.at[c] = column_[c].reference();
         }
-        const Row<T> sum = sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
-            const T* x = block_[i].at;
-#pragma omp simd
-            for (int c = 0; c < padded; ++c) lane[c] = add_exponential(lane[c], x[c] - reference.at[c]);  // hot: sum of columns
-        });
+        const Row<T> sum = exact_ ? exact_sum(count, reference) : quick_sum(count, reference);
         for (int c = 0; c < tile_.width; ++c) {
             const bool ordinary = is_finite(reference.at[c]);
             column_[c].add(first, m.at[c], ordinary ? sum.at[c] : sum_against_infinity(c, count));
@@ -197,6 +193,22 @@ private:
         if (i + rows_ahead < end_) tile_.prefetch_row(i + rows_ahead);
         tile_.load_row(i, to);
     }
+    Row<T> quick_sum(std::int64_t count, const Row<T>& reference) {
+        const int padded = tile_.padded;
+        return sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
+            const T* x = block_[i].at;
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) lane[c] = add_exponential(lane[c], x[c] - reference.at[c]);  // hot: sum of columns
+        });
+    }
+    Row<T> exact_sum(std::int64_t count, const Row<T>& reference) {
+        const int padded = tile_.padded;
+        return sum_block_of_columns<T>(count, padded, [&](std::int64_t i, T* lane) {
+            const T* x = block_[i].at;
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) lane[c] += exponential(x[c] - reference.at[c]);  // hot: exact sum of columns
+        });
+    }
     double sum_against_infinity(int c, std::int64_t count) {
         alignas(64) T column[block_length];
         for (std::int64_t i = 0; i < count; ++i) column[i] = block_[i].at[c];
@@ -205,14 +217,16 @@ private:
 
     const Tile<T>& tile_;
     std::int64_t end_;
+    bool exact_;
     Scratch<Row<T>> block_;
     Running<T> column_[tile_width<T>];
 };
 
-// The summaries of rows [begin, end) of a tile, at most a piece.
+// The summaries of rows [begin, end) of a tile, at most a piece.  `exact` adds up the very exponentials that softmax of
+// a row of one block divides.
 template <class T>
-Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int64_t end) {
-    RunningColumns<T> piece(tile, begin, end);
+Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int64_t end, bool exact) {
+    RunningColumns<T> piece(tile, begin, end, exact);
     for (std::int64_t first = begin; first < end; first += block_length) {
         const std::int64_t count = end - first < block_length ? end - first : block_length;
         if (!piece.add_at_once(first, count)) piece.add(first, count);

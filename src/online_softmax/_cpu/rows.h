@@ -92,6 +92,11 @@ ONLINE_SOFTMAX_INLINE void map_sixteen_bits(DType dtype, const char* from, char*
 // The summary of [begin, end) of a row, at most a piece.
 template <class T, class Source>
 Summary<T> summarise_piece(Source& row, std::int64_t begin, std::int64_t end) {
+    if (end - begin <= block_length) {
+        const T* x = row.block(begin, end - begin);
+        const T m = maximum(x, end - begin);
+        return {m, 0.0, static_cast<double>(sum_of_exponentials(x, end - begin, m)), begin};
+    }
     Running<T> piece(begin);
     for_each_block(begin, end, [&](std::int64_t i, std::int64_t count) {
         const T* x = row.block(i, count);

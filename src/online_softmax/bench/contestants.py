@@ -100,8 +100,10 @@ def _on_arrays(case: Case) -> list[Contestant]:
     if case.x.device.type != "cpu" or case.workload.dtype != "float32":
         return []
 
+    axis = case.axis
+
     def contestant(library: str, function: peers.Function) -> Contestant:
-        return Contestant(library, lambda case: case.x.numpy(), lambda array: [function(array, axis=case.axis)])
+        return Contestant(library, lambda case: case.x.numpy(), lambda array: [function(array, axis=axis)])
 
     return [contestant(library, function) for library, function in peers.on_arrays(case.workload.function).items()]
 

@@ -7,15 +7,6 @@
 namespace online_softmax {
 namespace {
 
-// Replaces scores by exp(x - m) and returns their sum, as a state keeps it.
-template <class T>
-T exponentiate(T* x, std::int64_t count, T m) {
-    if (is_infinite(m)) {
-        return sum_block<T>(count, [=](std::int64_t i) { return x[i] = x[i] < m ? T(0) : x[i] == m ? T(m > 0) : x[i]; });
-    }
-    return sum_block<T>(count, [=](std::int64_t i) { return x[i] = exponential(x[i] - m); });
-}
-
 template <class T>
 void update_row(const AttentionTile& tile, const AttentionState& state, std::int64_t row) {
     T* const x = reinterpret_cast<T*>(tile.scores) + row * tile.keys;
@@ -25,7 +16,7 @@ void update_row(const AttentionTile& tile, const AttentionState& state, std::int
     const T top = larger(maximum(x, seen), m);
     T sum = T(0);
     for (std::int64_t i = 0; i < seen; i += block_length) {
-        sum += exponentiate(x + i, seen - i < block_length ? seen - i : block_length, top);
+        sum += exponentiate(x + i, seen - i < block_length ? seen - i : block_length, top, x + i);
     }
     for (std::int64_t i = seen; i < tile.keys; ++i) x[i] = T(0);
     const T factor = rescale_factor(m, top, Exp());

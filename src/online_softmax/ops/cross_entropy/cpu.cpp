@@ -61,8 +61,9 @@ template <class T>
 RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out, std::int64_t row, int threads) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
     const Finished<T> state = summarise_logits<T>(call, row, threads);
-    const T lse = state.logsumexp();
-    const T low = state.logsumexp_low();
+    const double log = state.log();
+    const T lse = state.logsumexp(log);
+    const T low = state.logsumexp_low(lse, log);
     reinterpret_cast<T*>(out.lse)[row] = lse;
     reinterpret_cast<T*>(out.lse_low)[row] = low;
 
@@ -70,18 +71,18 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     const bool spread = spread_out(call) && !target.ignored;
     if (spread || out.entropy) terms = sum_terms<T>(call, row, state.m, out.entropy != nullptr, threads);
     if (!spread) terms.mass = target.weight;
-    if (out.entropy) reinterpret_cast<T*>(out.entropy)[row] = static_cast<T>(state.log + terms.spread / state.sum);
+    if (out.entropy) reinterpret_cast<T*>(out.entropy)[row] = static_cast<T>(log + terms.spread / state.sum);
     if (out.predicted) reinterpret_cast<std::int64_t*>(out.predicted)[row] = first_maximum(call, row, state);
 
     RowLoss loss;
     if (!target.ignored) {
         if (spread) {
-            loss.class_term = call.lines.length == 0 ? 0.0 : terms.distance + terms.mass * state.log;
+            loss.class_term = call.lines.length == 0 ? 0.0 : terms.distance + terms.mass * log;
         } else if (target.valid) {
             const double x = *Logits<T>(call, row).block(target.index, 1);
             // A class without weight adds nothing, even at -inf; a row without probabilities has no loss.
-            const bool nothing = target.weight == 0.0 && state.log == state.log;
-            loss.class_term = nothing ? 0.0 : target.weight * ((state.m - x) + state.log);
+            const bool nothing = target.weight == 0.0 && log == log;
+            loss.class_term = nothing ? 0.0 : target.weight * ((state.m - x) + log);
         } else {
             loss.class_term = not_a_number;
         }

@@ -20,28 +20,32 @@ void write_logarithms(const T* x, std::int64_t count, T m, T log, T* y) {
 }
 
 template <class T>
-Finished<T> summarise_row(const Operand& array, const char* row, std::int64_t length, int threads) {
+Summary<T> summarise_row(const Operand& array, const char* row, std::int64_t length, int threads) {
     const auto piece = [&](std::int64_t begin, std::int64_t end) {
         Reader<T> x(array, row);
         return summarise_piece<T>(x, begin, end);
     };
-    const Summary<T> summary = fold_pieces(length, threads, empty_summary<T>(), piece, combine<T>);
-    Reader<T> x(array, row);
-    return finish_row(summary, x, length);
+    return fold_pieces(length, threads, empty_summary<T>(), piece, combine<T>);
+}
+
+// Softmax of a row of one block: its exponentials stay in the first cache until they are divided by their sum.
+template <class T>
+void softmax_of_block(const Operand& in, const char* row, std::int64_t count, const Operand& out, char* result) {
+    Reader<T> reader(in, row);
+    Writer<T> writer(out, result);
+    const T* x = reader.block(0, count);
+    T* y = writer.block(0);
+    const T m = maximum(x, count);
+    const T inverse = Summary<T>{m, 0.0, exponentiate(x, count, m, y), 0}.inverse();
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] *= inverse;  // hot: softmax of a block
+    writer.finish_block(0, count);
 }
 
 template <class T>
-void forward_row(const Lines& lines, Softmax operation, std::int64_t index, int threads) {
+void write_row(const Lines& lines, Softmax operation, const char* row, T m, T factor, char* result, int threads) {
     const Operand &in = lines.operand[0], &out = lines.operand[1];
-    const char* row = lines.line(in, index);
-    char* result = lines.line(out, index);
-    const Finished<T> state = summarise_row<T>(in, row, lines.length, threads);
-    if (operation == Softmax::logsumexp) {
-        const T lse = state.logsumexp();
-        return store(out.dtype, &lse, 1, result, size_of(out.dtype));
-    }
     const bool softmax = operation == Softmax::softmax;
-    const T m = state.m, factor = softmax ? state.inverse() : static_cast<T>(state.log);
     const auto write = softmax ? write_probabilities<T> : write_logarithms<T>;
     // A factor that is a number means that no element is NaN or +inf.
     const bool at_once = sizeof(T) == sizeof(float) && both_sixteen_bits(in, out) && factor == factor;
@@ -59,6 +63,28 @@ void forward_row(const Lines& lines, Softmax operation, std::int64_t index, int 
             y.finish_block(i, count);
         });
     });
+}
+
+template <class T>
+void forward_row(const Lines& lines, Softmax operation, std::int64_t index, int threads) {
+    const Operand &in = lines.operand[0], &out = lines.operand[1];
+    const char* row = lines.line(in, index);
+    char* result = lines.line(out, index);
+    if (operation == Softmax::softmax && lines.length <= block_length) {
+        return softmax_of_block<T>(in, row, lines.length, out, result);
+    }
+    const Summary<T> summary = summarise_row<T>(in, row, lines.length, threads);
+    if (operation == Softmax::softmax) {
+        return write_row(lines, operation, row, summary.m, summary.inverse(), result, threads);
+    }
+    Reader<T> x(in, row);
+    const Finished<T> state = finish_row(summary, x, lines.length);
+    const double log = state.log();
+    if (operation == Softmax::log_softmax) {
+        return write_row(lines, operation, row, state.m, static_cast<T>(log), result, threads);
+    }
+    const T lse = state.logsumexp(log);
+    store(out.dtype, &lse, 1, result, size_of(out.dtype));
 }
 
 template <class T>

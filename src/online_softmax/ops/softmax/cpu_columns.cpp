@@ -80,14 +80,21 @@ void write_columns(Softmax operation, const T* x, std::int64_t count, const T* m
 template <class T>
 void forward_columns(const Lines& lines, Softmax operation, int threads) {
     const Tiles<T> tiles(lines);
+    const bool softmax = operation == Softmax::softmax, one_block = softmax && lines.length <= block_length;
     const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
         const Tile<T> tile(tiles, 0, index);
-        const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end); };
+        const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end, one_block); };
         const Summaries<T> all = fold_pieces(lines.length, share, empty_summaries<T>(), piece, combine_columns<T>);
         for (int c = 0; c < tile.width; ++c) {
+            numbers.first[c] = all.column[c].m;
+            if (softmax) {
+                numbers.second[c] = all.column[c].inverse();
+                continue;
+            }
             const Finished<T> state = finish_column(all.column[c], tile, c, lines.length);
-            numbers.first[c] = operation == Softmax::logsumexp ? state.logsumexp() : state.m;
-            numbers.second[c] = operation == Softmax::softmax ? state.inverse() : static_cast<T>(state.log);
+            const double log = state.log();
+            if (operation == Softmax::logsumexp) numbers.first[c] = state.logsumexp(log);
+            numbers.second[c] = static_cast<T>(log);
         }
     };
     if (operation == Softmax::logsumexp) {
