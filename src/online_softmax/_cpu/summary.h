@@ -43,7 +43,7 @@ ONLINE_SOFTMAX_INLINE Summary<T> combine(const Summary<T>& a, const Summary<T>& 
 
 // The summary of a piece while its blocks come in.  Their sums are kept against a reference, the maximum of the first
 // block, and not against the maximum: a block can then be read once, for both, unless its maximum lies far above the
-// reference, where exponentials would overflow.
+// reference, where rounding x - reference would cost digits.
 template <class T>
 class Running {
 public:
@@ -78,7 +78,7 @@ public:
     }
 
 private:
-    static constexpr T reach = 32;
+    static constexpr T reach = 4;
     T reference_ = -infinity<T>, m_ = -infinity<T>;
     double others_ = 0.0, top_ = 0.0;
     std::int64_t where_;
