@@ -1,8 +1,9 @@
 """Writes the benchmark's tables into README.md and DESIGN.md, from the files in results/.
 
 Between ``<!-- bench:cpu -->`` and ``<!-- /bench -->`` stand the tables of ``results/cpu.jsonl``; after
-the name a title may follow, or its beginning, and then only the tables so titled stand there. Run it
-after a new result; with ``--check`` it changes nothing, and fails if a document is out of date.
+the name a title may follow, or its beginning, and then only the tables so titled stand there (the
+figures aimed at, "Targets", only so).  Run it after a new result; with ``--check`` it changes nothing,
+and fails if a document is out of date.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def section(path: Path, title: str) -> str:
     """The tables of one file whose titles begin so, and what they were made with."""
     records = record.read(path)
     found = [*tables.of(records), targets.table(records)]
-    chosen = [table for table in found if table.title.startswith(title)]
+    chosen = [table for table in found if (table.title.startswith(title) if title else table.title != "Targets")]
     if not chosen:
         raise ValueError(f"{path.name} has no table {title!r}; it has {', '.join(table.title for table in found)}")
     facts = "; ".join(f"{name}: {value}" for name, value in tables.machine(records[0]).items())

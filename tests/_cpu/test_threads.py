@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -11,16 +13,24 @@ import pytest
 import torch
 
 from online_softmax import _cpu
-from online_softmax._cpu import _native
+from online_softmax._cpu import _native, arrays
 from online_softmax._cpu.arrays import threads_for
 from online_softmax.ops.softmax import cpu
 
 
-@pytest.fixture(autouse=True)
-def two_threads():
+@pytest.fixture(autouse=True, params=["own pool", "torch's threads"])
+def two_threads(request):
+    """Two threads: those of the library's own pool, or of the OpenMP library that torch has loaded."""
     _cpu.set_num_threads(2)
-    yield
+    torch.zeros(()).softmax(0)
+    if request.param == "own pool":
+        _native.use_team(0)
+    else:
+        arrays.join_openmp()
+        assert _native.uses_team()
+    yield request.param
     _cpu._threads = None
+    arrays.join_openmp()
 
 
 def shared_work():
@@ -41,6 +51,7 @@ def test_a_forked_child_computes_and_exits(generations):
     if child == 0:
         signal.alarm(30)  # rather than hang the test run
         try:
+            assert not _native.uses_team()  # which OpenMP would hang in
             if generations == 2:
                 grandchild = os.fork()
                 if grandchild:
@@ -130,3 +141,24 @@ def test_small_work_wakes_no_thread():
     before = _native.shared_jobs()
     cpu.softmax(np.zeros((8, 128), np.float32), 1, np.float32)
     assert _native.shared_jobs() == before
+
+
+def test_the_first_tensor_brings_torchs_threads(two_threads):
+    program = """
+import numpy as np, torch, online_softmax as osm
+from online_softmax._cpu import _native
+osm.softmax(np.zeros((400, 1000), np.float32))
+print(_native.uses_team())
+osm.softmax(torch.zeros(400, 1000))
+print(_native.uses_team())
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
+
+
+def test_bits_do_not_depend_on_whose_threads_work():
+    x = np.random.default_rng(0).standard_normal((3, 200_000)).astype(np.float32)
+    here = cpu.softmax(x, 1, np.float32), cpu.logsumexp(x, 1, np.float32)
+    _cpu.set_num_threads(1)
+    assert np.array_equal(cpu.softmax(x, 1, np.float32), here[0])
+    assert np.array_equal(cpu.logsumexp(x, 1, np.float32), here[1])

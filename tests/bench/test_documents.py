@@ -39,10 +39,12 @@ def test_a_table_is_put_between_its_marks_and_putting_it_twice_changes_nothing(t
     assert documents.updated(once, results) == once
 
 
-def test_without_a_title_every_table_stands_there(tmp_path, cpu_records):
-    text = documents.updated("<!-- bench:box -->\n<!-- /bench -->", _results(tmp_path, cpu_records))
+def test_without_a_title_every_table_of_measurements_stands_there(tmp_path, cpu_records):
+    results = _results(tmp_path, cpu_records)
+    text = documents.updated("<!-- bench:box -->\n<!-- /bench -->", results)
     assert "**CPU**" in text
-    assert "**Targets**" in text
+    assert "**Targets**" not in text
+    assert "**Targets**" in documents.updated("<!-- bench:box Targets -->\n<!-- /bench -->", results)
 
 
 def test_an_unknown_title_is_told_with_those_there_are(tmp_path, cpu_records):

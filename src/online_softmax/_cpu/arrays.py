@@ -6,6 +6,7 @@ imported here: whoever passes a tensor has imported it.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any
@@ -30,7 +31,19 @@ class _Codes(dict[Any, int]):
         if dtype not in known:
             raise TypeError(f"the CPU kernels take floating tensors and int32 or int64 targets, got {dtype}")
         self.update((each, code) for code, each in enumerate(known))
+        join_openmp()
         return self[dtype]
+
+
+def join_openmp() -> None:
+    """Work on the threads of the OpenMP library that torch has loaded, where it has one (threads.h says why)."""
+    try:
+        parallel = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return
+    address = ctypes.cast(parallel, ctypes.c_void_p).value
+    if address is not None:
+        _native.use_team(address)
 
 
 class _NumpyTypes(dict[Any, type[np.generic]]):

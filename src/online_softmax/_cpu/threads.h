@@ -11,7 +11,16 @@ using Task = void (*)(void* context, std::int64_t begin, std::int64_t end);
 // are taken as threads come free.  A caller that finds the pool in use, by another thread or around it, works alone.
 void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context);
 
-// How many times the pool has been put to work in this process.
+// GOMP_parallel of an OpenMP library that is loaded already: runs `body` on so many threads at once.
+using Team = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+
+// From now on work on the threads of that library instead of the pool's, in this process though not in one forked from
+// it, where OpenMP would hang.  Its threads keep spinning for a while after each of their own jobs, on the very cores
+// that a second pool would want.  Null: the pool again.
+void use_team(Team team);
+bool uses_team();
+
+// How many times threads have been put to work in this process.
 std::int64_t shared_jobs();
 
 namespace {
