@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from . import products
 from .workload import Workload
 
 SAMPLE = 256  # rows compared with float64; the rest is checked for values never written
@@ -37,6 +38,10 @@ class Case(NamedTuple):
 def make(workload: Workload, device: str) -> Case:
     """Normal logits of standard deviation 3, and an incoming gradient such as the workload gets."""
     generator = torch.Generator(device).manual_seed(0)
+    if workload.operation in products.OPERATIONS:
+        x, weight = products.inputs(workload, device)
+        target = torch.randint(workload.columns, (workload.rows,), device=device, generator=generator)
+        return Case(workload, x, x, target, torch.ones((), device=device), weight, torch.empty_like(x))
     shape = workload.rows, workload.columns
     dtype = getattr(torch, workload.dtype)
     x = torch.empty(shape, dtype=dtype, device=device).normal_(0, 3, generator=generator)
@@ -77,6 +82,8 @@ def sample(rows: int) -> list[int]:
 
 def truth(case: Case) -> list[torch.Tensor]:
     """The right answers in float64, rows of arrays sampled as `sample` says, totals over all rows."""
+    if case.workload.operation in products.OPERATIONS:
+        return products.truth(case.workload, case.x, case.weight, case.target)
     x = case.original.T if case.axis == 0 else case.original
     rows = sample(len(x))
     leaf = x[rows].double().requires_grad_()
@@ -130,7 +137,7 @@ def worst_error(case: Case, answers: Sequence[torch.Tensor], right: Sequence[tor
     That size is the mean; for gradients the largest of the row, which bounds what their sums over it can be right to.
     """
     worst = 0.0
-    gradient = case.workload.operation.endswith("backward")
+    gradient = case.workload.operation.endswith("backward") or case.workload.operation in products.OPERATIONS
     for answer, want in zip(answers, right, strict=True):
         if bool(answer.isnan().any()):
             return float("inf")

@@ -5,6 +5,12 @@ Some take seconds a shape, and all shapes of a run would keep a GPU waiting for 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
 from .workload import POWERS, VOCABULARIES, Workload
 
 Lengths = dict[tuple[str, str], list[int]]
@@ -33,6 +39,12 @@ ON_CUDA: dict[str, Lengths] = {
         ("cross_entropy", "float32"): [128256],
     },
 }
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under torch.compile, which is loaded by the first call only: that takes seconds."""
+    compile_once = functools.cache(lambda: torch.compile(function, dynamic=False))
+    return lambda *arguments: compile_once()(*arguments)
 
 
 class Allowance:

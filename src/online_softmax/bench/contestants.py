@@ -11,7 +11,7 @@ import online_softmax as osm
 from online_softmax._cpu import kept_memory_limit
 
 from . import case as cases
-from . import peers
+from . import peers, products
 from .case import Case
 from .tables import OURS, OURS_NUMPY
 from .workload import Workload
@@ -48,6 +48,8 @@ def _contestants(case: Case) -> list[Contestant]:
     workload = case.workload
     if workload.way != "cold":
         return _small(case)
+    if workload.operation in products.OPERATIONS:
+        return _around_products(workload)
     if workload.operation == "cross_entropy":
         return [_loss(library, function, workload) for library, function in peers.losses(case).items()]
     name = workload.function
@@ -61,7 +63,12 @@ def _contestants(case: Case) -> list[Contestant]:
 
 
 def yardsticks(device: str, operation: str) -> list[Contestant]:
-    """A plain copy of the input and, where little is written, a plain maximum over the same bytes."""
+    """A plain copy of the input and, where little is written, a plain maximum over the same bytes.
+
+    For operations around matrix products one such product: of the logits, or of the scores.
+    """
+    if operation in products.OPERATIONS:
+        return [Contestant("product", _as_it_is, _product)]
 
     def copy_by_numpy(case: Case) -> list[torch.Tensor]:
         source, out = _for_numpy(case.x), _for_numpy(case.out)
@@ -80,6 +87,32 @@ def yardsticks(device: str, operation: str) -> list[Contestant]:
         if device == "cpu":
             found.append(Contestant("maximum by NumPy", _as_it_is, lambda case: [_for_numpy(case.x).max()]))
     return found
+
+
+def _product(case: Case) -> list[torch.Tensor]:
+    right = case.weight[0] if case.workload.operation == "attention" else case.weight
+    return [case.x @ right.mT]
+
+
+def _around_products(workload: Workload) -> list[Contestant]:
+    """The loss of a layer with its gradients; attention as it is served."""
+    if workload.operation == "attention":
+        functions = products.attentions(workload.variant == "causal")
+
+        def attend(function: peers.Function) -> Callable[[Case], list[torch.Tensor]]:
+            return lambda case: [function(case.x, case.weight[0], case.weight[1])]
+
+        return [Contestant(library, _as_it_is, attend(function)) for library, function in functions.items()]
+
+    def train(function: peers.Function) -> Callable[[Case], list[torch.Tensor]]:
+        def call(case: Case) -> list[torch.Tensor]:
+            x, weight = case.x.detach().requires_grad_(), case.weight.detach().requires_grad_()
+            loss = function(x, weight, case.target)
+            return [loss.detach(), *torch.autograd.grad(loss, (x, weight))]
+
+        return call
+
+    return [Contestant(library, _as_it_is, train(function)) for library, function in products.losses().items()]
 
 
 def _for_numpy(x: torch.Tensor) -> peers.Array:

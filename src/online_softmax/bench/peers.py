@@ -18,6 +18,7 @@ import online_softmax as osm
 
 from .. import terminal
 from .case import SMOOTHING, SOFTCAP, Z_LOSS, Case
+from .compiling import compiled
 from .tables import OURS, OURS_NUMPY
 
 PACKAGES = {
@@ -55,12 +56,6 @@ def _load(module: str, name: str) -> Function | None:
             terminal.note(f"{module}.{name} takes no part, it does not load: {why[:200]}")
         return None
     return function
-
-
-def _compiled(function: Function) -> Function:
-    """The function under torch.compile, which is loaded by the first call only: that takes seconds."""
-    compile_once = functools.cache(lambda: torch.compile(function, dynamic=False))
-    return lambda *arguments: compile_once()(*arguments)
 
 
 def numpy_softmax(x: Array, axis: int = -1, out: Array | None = None) -> Array:
@@ -101,7 +96,7 @@ def on_tensors(operation: str, axis: int, device: str) -> dict[str, Function]:
     functions: dict[str, Function | None] = {
         OURS: lambda x: ours(x, axis=axis),
         "torch": lambda x: torchs(x, axis),
-        "torch.compile": _compiled(lambda x: torchs(x, axis)),
+        "torch.compile": compiled(lambda x: torchs(x, axis)),
     }
     if device == "cuda" and operation == "softmax" and axis == -1:
         functions |= {
@@ -122,7 +117,7 @@ def losses(case: Case) -> dict[str, Function]:
     functions: dict[str, Function] = {
         OURS: lambda x, t: osm.cross_entropy(x, t, reduction=reduction),
         "torch": lambda x, t: F.cross_entropy(x, t, reduction=reduction),
-        "torch.compile": _compiled(lambda x, t: F.cross_entropy(x, t, reduction=reduction)),
+        "torch.compile": compiled(lambda x, t: F.cross_entropy(x, t, reduction=reduction)),
     }
     if case.x.dtype != torch.float32:
         functions["torch .float()"] = lambda x, t: F.cross_entropy(x.float(), t, reduction=reduction)
@@ -155,7 +150,7 @@ def _losses_with_all_options(case: Case) -> dict[str, Function]:
     functions: dict[str, Function] = {
         OURS: lambda x, t: osm.cross_entropy(x, t, weight, z_loss=Z_LOSS, **options),
         "torch": composed,
-        "torch.compile": _compiled(composed),
+        "torch.compile": compiled(composed),
     }
     if case.x.device.type == "cuda":
         liger = _load("liger_kernel.transformers.functional", "liger_cross_entropy")

@@ -48,7 +48,7 @@ class Runner:
             everyone += yardsticks(self.device, workload.operation)
         found = timing.medians(everyone, self._copies(first), self.rounds, self.seconds)
         record["seconds"] = {library: found[library] for library in record["error"] if library in found}
-        for name in "copy", "maximum":
+        for name in "copy", "maximum", "product":
             times = [seconds for library, seconds in found.items() if library.startswith(name)]
             if times:
                 record["yardsticks"][name] = min(times)

@@ -9,7 +9,7 @@ from .compiling import NOT_COMPILED
 from .record import Record, fraction_of_copy, workloads
 
 OURS, OURS_NUMPY = "online-softmax", "online-softmax (NumPy)"
-TENSOR_PEERS = "torch", "torch.compile", "torch .float()", "quack", "Liger"
+TENSOR_PEERS = "torch", "torch.compile", "torch fused", "torch .float()", "quack", "Liger"
 ARRAY_PEERS = "SciPy", "NumPy"
 FEW_ELEMENTS = 2**25  # a copy of fewer is over before the GPU is at speed: microseconds, not fractions
 NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
@@ -65,7 +65,8 @@ def machine(record: Record) -> dict[str, str]:
 
 
 def _label(record: Record) -> str:
-    work = f"{record['operation']} {record['rows']} x {record['columns']}"
+    inner = f"{record['inner']} x " if record.get("inner") else ""
+    work = f"{record['operation']} {record['rows']} x {inner}{record['columns']}"
     return ", ".join(filter(None, [work, NAMES[record["dtype"]], record["variant"]]))
 
 
@@ -82,10 +83,10 @@ def times_ours(record: Record, peer: str) -> float | None:
 
 
 def times_yardstick(record: Record) -> tuple[str, float] | None:
-    """How many times as long as a plain maximum or copy of the same bytes our best way takes."""
+    """How many times as long as a plain maximum or copy of the same bytes, or as one product, our best way takes."""
     ours = [record["seconds"][library] for library in (OURS, OURS_NUMPY) if library in record["seconds"]]
-    name = "maximum" if "maximum" in record["yardsticks"] else "copy"
-    if not ours or name not in record["yardsticks"]:
+    name = next((name for name in ("product", "maximum", "copy") if name in record["yardsticks"]), None)
+    if not ours or name is None:
         return None
     return name, min(ours) / record["yardsticks"][name]
 
@@ -180,7 +181,7 @@ def _memory(group: list[Record]) -> Table:
     rows: list[tuple[str, ...]] = [
         (_label(record), _copies(record, OURS), _copies(record, "torch")) for record in group
     ]
-    return Table("Peak extra memory, in copies of the logits", ("work", "ours", "torch"), rows)
+    return Table("Peak extra memory, in copies of the logits or scores", ("work", "ours", "torch"), rows)
 
 
 def markdown(table: Table) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from . import products
 from .record import Record, fraction_of_copy, workloads
 from .tables import FEW_ELEMENTS, NAMES, OURS, Table, copies, fastest_peer, times_ours
 from .workload import VOCABULARIES
@@ -90,9 +91,38 @@ def cpu(records: Sequence[Record]) -> list[Target]:
         Target("small softmax and backward, torch / ours", 1 / 3, against("torch"), _named(small, "softmax forward")),
         Target("small softmax of an array, SciPy / ours", 3, against("SciPy"), _named(small, "softmax")),
     ]
+    found += _around_products(records)
     memory = [record for record in records if record["record"] == "memory"]
-    in_place = [record for record in memory if record["variant"] == "inplace"]
-    return found + _memory_targets([record for record in memory if record["variant"] != "inplace"], in_place)
+    losses = [record for record in memory if record["operation"] == "cross_entropy"]
+    in_place = [record for record in losses if record["variant"] == "inplace"]
+    return found + _memory_targets([record for record in losses if record["variant"] != "inplace"], in_place)
+
+
+def _around_products(records: Sequence[Record]) -> list[Target]:
+    """linear_cross_entropy and attention on the CPU."""
+    memory = [record for record in records if record["record"] == "memory"]
+    linear, attention = (workloads(records, operation=name) for name in products.OPERATIONS)
+    of_linear, of_attention = ([r for r in memory if r["operation"] == name] for name in products.OPERATIONS)
+    whole = [record for record in attention if not record["variant"]]
+
+    def of_whole(record: Record) -> float | None:
+        same = [r for r in whole if (r["rows"], r["columns"]) == (record["rows"], record["columns"])]
+        return record["seconds"][OURS] / same[0]["seconds"][OURS] if same else None
+
+    return [
+        Target("linear_cross_entropy, torch / ours", 1, against("torch"), linear),
+        Target("linear_cross_entropy, torch fused / ours", 1, against("torch fused"), linear),
+        Target("linear_cross_entropy, memory, ours / torch", 0.25, _share_of_memory, of_linear, most=True),
+        Target("attention, torch fused / ours", 1 / 1.5, against("torch fused"), whole),
+        Target("attention, plain torch / ours", 1, against("torch"), whole),
+        Target("attention, memory, ours / plain torch", 0.2, _share_of_memory, of_attention, most=True),
+        Target("causal attention, ours / all of it", 0.7, of_whole, [r for r in attention if r["variant"]], most=True),
+    ]
+
+
+def _share_of_memory(record: Record) -> float | None:
+    ours, torchs = (record["memory"].get(library) for library in (OURS, "torch"))
+    return ours / torchs if ours is not None and torchs else None
 
 
 def _memory_targets(usual: list[Record], in_place: list[Record]) -> list[Target]:

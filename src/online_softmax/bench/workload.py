@@ -14,6 +14,8 @@ TRAFFIC = {
     "log_softmax backward": 3,
     "logsumexp backward": 2,
     "cross_entropy": 2,
+    "linear_cross_entropy": 0,  # bound by its matrix products
+    "attention": 0,
 }
 POWERS = [1024 << i for i in range(9)]
 LENGTHS = sorted([*POWERS, 32000, 50257, 128256, 151936, 256000])
@@ -27,7 +29,8 @@ class Workload(NamedTuple):
     `variant` says how it is used: "", "existing output", "axis 0", "fresh memory" (ours takes none of
     a freed result), or for cross_entropy "inplace", "none" (no reduction) or "all options".  `way` says
     how it is timed: "cold" is one call on inputs that no cache holds, "call" one small call as Python
-    makes it, "graph" the same in a CUDA graph.
+    makes it, "graph" the same in a CUDA graph.  `inner` is the hidden size of linear_cross_entropy, whose
+    logits have the shape given, and the head size of attention, whose scores have it ("causal" or not).
     """
 
     operation: str
@@ -36,6 +39,7 @@ class Workload(NamedTuple):
     dtype: str = "float32"
     variant: str = ""
     way: str = "cold"
+    inner: int = 0
 
     @property
     def function(self) -> str:
@@ -50,7 +54,8 @@ class Workload(NamedTuple):
         return TRAFFIC[self.operation] + two_steps
 
     def __str__(self) -> str:
-        parts = [self.operation, f"{self.rows} x {self.columns}", self.dtype, self.variant]
+        shape = f"{self.rows} x {self.inner} x {self.columns}" if self.inner else f"{self.rows} x {self.columns}"
+        parts = [self.operation, shape, self.dtype, self.variant]
         return " ".join(filter(None, parts)) + ("" if self.way == "cold" else f" ({self.way})")
 
 
@@ -70,7 +75,9 @@ def cpu_workloads(divisor: int = 1) -> list[Workload]:
     elements = 2**25
     sweep = [128, 1024, 4096, 65536, 262144, 1048576]
     work += [Workload("softmax", elements // n, n, variant="existing output") for n in sweep]
+    work.append(Workload("linear_cross_entropy", 4096, 32000, inner=512))
     work = [w._replace(rows=max(1, w.rows // divisor)) for w in work]
+    work += [Workload("attention", 8 * n, n, variant=v, inner=64) for n in (2048 // divisor,) for v in ("", "causal")]
     return work + small_calls("call")
 
 

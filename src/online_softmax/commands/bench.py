@@ -13,6 +13,7 @@ from typing import TextIO
 from .. import terminal
 from ..bench import record, tables, targets
 from ..bench.compiling import NOT_COMPILED
+from ..bench.products import OPERATIONS
 from ..bench.record import Record
 from ..bench.run import Runner, cpu_memory
 from ..bench.tables import OURS, OURS_NUMPY
@@ -95,8 +96,8 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
 
     keep(record.machine(args.device, args.quick))
     runner = Runner(args.device, args.quick)
-    losses = [w for w in work if w.operation == "cross_entropy" and w.columns == 32000]
-    in_processes = [] if args.device == "cuda" or args.quick else losses
+    large = [w for w in work if (w.operation == "cross_entropy" and w.columns == 32000) or w.operation in OPERATIONS]
+    in_processes = [] if args.device == "cuda" or args.quick else large
     end = float("inf") if args.minutes is None else time.monotonic() + 60 * args.minutes
     with terminal.progress(f"bench {args.device}", len(work) + len(in_processes)) as advance:
         for done, workload in enumerate(work):
