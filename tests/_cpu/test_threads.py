@@ -34,11 +34,13 @@ def two_threads(request):
 
 
 def shared_work():
-    """A result that the pool computes, and the right one."""
-    x = np.random.default_rng(0).standard_normal((400, 1000)).astype(np.float32)
-    before = _native.shared_jobs()
+    """A result that several threads compute, a team where there is one, and the right result."""
+    rows = 4200 if _native.uses_team() else 400
+    x = np.random.default_rng(0).standard_normal((rows, 1000)).astype(np.float32)
+    before, teams = _native.shared_jobs(), _native.team_jobs()
     y = cpu.softmax(x, 1, np.float32)
     assert _native.shared_jobs() == before + 1
+    assert _native.team_jobs() == teams + _native.uses_team()
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     return y, e / e.sum(1, keepdims=True)
 
@@ -93,15 +95,15 @@ def test_a_child_forked_while_the_pool_works_computes_and_exits():
 
 
 def test_several_python_threads_at_once_get_right_answers():
-    arrays = [np.random.default_rng(seed).standard_normal((200, 1000)).astype(np.float32) for seed in range(4)]
+    several = [np.random.default_rng(seed).standard_normal((4200, 1000)).astype(np.float32) for seed in range(4)]
     _cpu.set_num_threads(1)
-    truth = [cpu.softmax(x, 1, np.float32) for x in arrays]
+    truth = [cpu.softmax(x, 1, np.float32) for x in several]
     _cpu.set_num_threads(2)
     wrong = []
 
     def work(index):
-        for _ in range(30):
-            if not np.array_equal(cpu.softmax(arrays[index], 1, np.float32), truth[index]):
+        for _ in range(10):
+            if not np.array_equal(cpu.softmax(several[index], 1, np.float32), truth[index]):
                 wrong.append(index)
 
     callers = [threading.Thread(target=work, args=(index,)) for index in range(4)]
@@ -137,10 +139,13 @@ def test_how_many_threads():
             _cpu.set_num_threads(wrong)
 
 
-def test_small_work_wakes_no_thread():
-    before = _native.shared_jobs()
+def test_small_work_wakes_no_thread_and_middling_work_no_team():
+    before, teams = _native.shared_jobs(), _native.team_jobs()
     cpu.softmax(np.zeros((8, 128), np.float32), 1, np.float32)
     assert _native.shared_jobs() == before
+    cpu.softmax(np.zeros((400, 1000), np.float32), 1, np.float32)
+    assert _native.shared_jobs() == before + 1
+    assert _native.team_jobs() == teams
 
 
 def test_the_first_tensor_brings_torchs_threads(two_threads):
@@ -157,7 +162,7 @@ print(_native.uses_team())
 
 
 def test_bits_do_not_depend_on_whose_threads_work():
-    x = np.random.default_rng(0).standard_normal((3, 200_000)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((3, 2_000_000)).astype(np.float32)
     here = cpu.softmax(x, 1, np.float32), cpu.logsumexp(x, 1, np.float32)
     _cpu.set_num_threads(1)
     assert np.array_equal(cpu.softmax(x, 1, np.float32), here[0])

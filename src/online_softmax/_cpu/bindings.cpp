@@ -185,6 +185,7 @@ NB_MODULE(_native, m) {
     m.def("limit_kept_memory", limit_kept_memory);
     m.def("layout", layout);
     m.def("shared_jobs", shared_jobs);
+    m.def("team_jobs", team_jobs);
     m.def("use_team", [](std::uintptr_t address) { use_team(reinterpret_cast<Team>(address)); });
     m.def("uses_team", uses_team);
     m.def("instruction_sets", instruction_sets);

@@ -10,8 +10,6 @@
 namespace online_softmax {
 namespace {
 
-constexpr std::int64_t elements_a_task = 1 << 15;  // less is done before another thread would have woken
-
 // A std::unique_ptr<T[]> of this translation unit's own: the destructor of the standard one may be emitted out of line,
 // and the linker would then keep one copy for all instruction sets.
 template <class T>
@@ -41,8 +39,7 @@ void for_each_line(std::int64_t count, std::int64_t length, int threads, Line li
         for (std::int64_t i = 0; i < count; ++i) line(i, threads);
         return;
     }
-    const std::int64_t chunk = work < elements_a_task ? elements_a_task / (work > 0 ? work : 1) : 1;
-    parallel(count, chunk, threads, [&](std::int64_t begin, std::int64_t end) {
+    parallel(count, work, threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) line(i, 1);
     });
 }
@@ -54,7 +51,7 @@ void for_each_line(std::int64_t count, std::int64_t length, int threads, Line li
 
 template <class Piece>
 ONLINE_SOFTMAX_INLINE void for_each_piece(std::int64_t length, int threads, Piece piece) {
-    parallel(number_of_pieces(length), 1, threads, [&](std::int64_t first, std::int64_t last) {
+    parallel(number_of_pieces(length), piece_length, threads, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t i = first; i < last; ++i) {
             const std::int64_t begin = i * piece_length;
             piece(i, begin, length - begin < piece_length ? length : begin + piece_length);

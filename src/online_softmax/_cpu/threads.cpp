@@ -15,7 +15,7 @@ namespace {
 
 constexpr int shares_a_thread = 2;  // of what is left
 
-std::atomic<std::int64_t> jobs{0};
+std::atomic<std::int64_t> jobs{0}, jobs_of_team{0};
 
 // A task over [0, count), which any number of threads work on.
 class Job {
@@ -150,6 +150,10 @@ std::int64_t shared_jobs() {
     return jobs.load(std::memory_order_relaxed);
 }
 
+std::int64_t team_jobs() {
+    return jobs_of_team.load(std::memory_order_relaxed);
+}
+
 void use_team(Team given) {
     process_of_team.store(getpid(), std::memory_order_relaxed);
     team.store(given, std::memory_order_release);
@@ -159,9 +163,10 @@ bool uses_team() {
     return team.load(std::memory_order_acquire) && process_of_team.load(std::memory_order_relaxed) == getpid();
 }
 
-void parallel_for(std::int64_t count, std::int64_t chunk, int threads, Task task, void* context) {
+void parallel_for(std::int64_t count, std::int64_t chunk, int threads, bool large, Task task, void* context) {
     Job job(count, chunk, threads, task, context);
-    if (uses_team()) {
+    if (large && uses_team()) {
+        jobs_of_team.fetch_add(1, std::memory_order_relaxed);
         team.load(std::memory_order_acquire)([](void* data) { static_cast<Job*>(data)->work(); }, &job, threads, 0);
     } else {
         pool().run(job, threads);

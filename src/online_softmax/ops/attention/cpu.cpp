@@ -52,8 +52,7 @@ void gradient_row(const AttentionTile& tile, const AttentionGradient& in, std::i
 
 template <class Row>
 void for_each_row(const AttentionTile& tile, Row row) {
-    const std::int64_t chunk = elements_a_task / (tile.keys > 0 ? tile.keys : 1) + 1;
-    parallel(tile.rows, chunk, tile.threads, [&](std::int64_t begin, std::int64_t end) {
+    parallel(tile.rows, tile.keys, tile.threads, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) row(i);
     });
 }

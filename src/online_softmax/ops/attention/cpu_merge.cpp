@@ -91,8 +91,7 @@ void gradient_row(const Partials& partials, const MergeGradient& in, std::int64_
 
 template <class T, class Row>
 void for_each_row(const Partials& partials, Row row) {
-    const std::int64_t chunk = elements_a_task / (partials.size * partials.count + 1) + 1;
-    parallel(partials.rows, chunk, partials.threads, [&](std::int64_t begin, std::int64_t end) {
+    parallel(partials.rows, partials.size * partials.count, partials.threads, [&](std::int64_t begin, std::int64_t end) {
         T on_stack[few];
         Scratch<T> beyond(partials.count > few ? partials.count : 0);
         T* weights = partials.count > few ? &beyond[0] : on_stack;

@@ -52,8 +52,7 @@ void summarise_and_write(const Tiles<T>& tiles, int operand, int threads, Summar
         const std::int64_t line = tiles.first_line(index);
         summarise(index, share, Numbers<T>{&first[line], &second[line]});
     });
-    const std::int64_t chunk = tiles.columns < elements_a_task ? elements_a_task / tiles.columns : 1;
-    parallel(lines.count / tiles.columns * length, chunk, threads, [&](std::int64_t begin, std::int64_t end) {
+    parallel(lines.count / tiles.columns * length, tiles.columns, threads, [&](std::int64_t begin, std::int64_t end) {
         while (begin < end) {
             const std::int64_t part = begin / length;
             const std::int64_t stop = end < (part + 1) * length ? end : (part + 1) * length;
