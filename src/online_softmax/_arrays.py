@@ -77,11 +77,13 @@ def as_array(x: Any, name: str) -> Array:
 
 
 def dense(x: Array, name: str) -> Array:
-    """The tensor itself; sparse and nested ones are refused."""
+    """The tensor, as its memory holds it: negative views are copied, sparse and nested tensors refused."""
     if x.is_nested:
         raise TypeError(f"{name} is a nested tensor; wanted a dense one")
     if x.layout != sys.modules["torch"].strided:
         raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    if not sys.modules["torch"].compiler.is_compiling() and x.is_neg():
+        return x.resolve_neg()  # z.conj().imag, which a kernel would read as z.imag
     return x
 
 

@@ -36,6 +36,8 @@ def _unwritable(out: Array) -> str | None:
         return "is read-only"
     if is_tensor(out) and str(out.layout) != "torch.strided":
         return f"has layout {out.layout}"
+    if is_tensor(out) and out.is_neg():
+        return "is a negative view, such as z.conj().imag"
     strides = _byte_strides(out)
     if strides is not None and shares_memory_with_itself(out.shape, strides, out.itemsize):
         return f"has elements that share memory (strides {strides} bytes)"

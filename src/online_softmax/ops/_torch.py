@@ -58,13 +58,18 @@ def autocast_to_float32(x: Tensor) -> bool:
 
 def as_floating(x: Tensor, name: str) -> Tensor:
     """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
-    dense(x, name)
+    x = dense(x, name)
     if x.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
         spelled = str(x.dtype).removeprefix("torch.")
         raise TypeError(f"{name} has dtype {spelled}; wanted float16, bfloat16, float32, float64, integers or bool")
     return x.to(torch.get_default_dtype())
+
+
+def stored(grad: Tensor | None) -> Tensor | None:
+    """An incoming gradient as its memory holds it (see _arrays.dense)."""
+    return grad if grad is None else grad.resolve_neg()
 
 
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..._arrays import namespace
 from ..._dispatch import implementation
-from .._torch import first_derivative_only, is_plain, records, refuse_transforms
+from .._torch import first_derivative_only, is_plain, records, refuse_transforms, stored
 from . import torch_operator
 from .arguments import Partials, Prepared
 from .options import Forward
@@ -65,7 +65,7 @@ class _Merge(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         layout, impl = ctx.how
         out, lse, *tensors = ctx.saved_tensors
-        grad_out, grad_lse = grads
+        grad_out, grad_lse = map(stored, grads)
         if grad_out is None and grad_lse is None:
             return (None,) * (2 + len(tensors))
         if grad_out is None:
@@ -135,6 +135,7 @@ class _Attention(torch.autograd.Function):
         options, impl = ctx.how
         if grad_out is None and grad_lse is None:
             return (None,) * 6
+        grad_out, grad_lse = stored(grad_out), stored(grad_lse)
         if grad_out is None:
             grad_out = torch.zeros_like(result[0])
         grad_mask = None

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_plain, records
+from .._torch import is_plain, records, stored
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
@@ -99,6 +99,7 @@ class _CrossEntropy(torch.autograd.Function):
         nothing = (None,) * 6
         if grad_loss is None and grad_lse is None:
             return None, None, *nothing
+        grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
         options, inplace, module = ctx.how
         again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
         wanted, wanted_target = ctx.needs_input_grad[:2]

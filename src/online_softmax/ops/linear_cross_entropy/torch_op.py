@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import is_plain, records, refuse_transforms
+from .._torch import is_plain, records, refuse_transforms, stored
 from ..cross_entropy.options import Forward, Options, Saved
 from . import compute, products, torch_operator
 from .api import check
@@ -99,6 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
         if grad_loss is None and grad_lse is None:
             return (None,) * 6
+        grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "linear_cross_entropy has no second derivative (create_graph=True): "

@@ -125,7 +125,7 @@ class _Rows(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             dx = _differentiable_backward(grads[0], saved, y, name, axis, dtype)
         else:
-            dx = _backward(grads[0], saved, y, name, axis, dtype, impl)
+            dx = _backward(grads[0].resolve_neg(), saved, y, name, axis, dtype, impl)
         return dx, None, None, None, None
 
 
