@@ -150,6 +150,10 @@ def result_dtype(dtype: Any, x: Array) -> Any:
     if wanted not in _FLOATS:
         raise TypeError(f"dtype is {dtype!r}; wanted float16, bfloat16, float32 or float64")
     found = _numpy_dtype(wanted, dtype) if isinstance(x, np.ndarray) else getattr(namespace(x), wanted, None)
+    if found is None and wanted == "bfloat16" and isinstance(x, np.ndarray):
+        raise TypeError(
+            f"dtype is {dtype!r}, which numpy does not have by name; wanted the dtype ml_dtypes.bfloat16 itself"
+        )
     if found is None:
         raise TypeError(f"dtype is {dtype!r}, which {namespace(x).__name__} does not have")
     return found

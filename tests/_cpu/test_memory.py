@@ -152,3 +152,8 @@ def test_a_forked_child_writes_to_its_own_copy():
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (cpu.softmax(x, 1, np.float32) == 1 / 4096).all()
+
+
+def test_small_tensors_can_be_resized_as_torchs_own():
+    y = osm.softmax(torch.randn(4, 4))
+    assert y.resize_(64, 64).shape == (64, 64)

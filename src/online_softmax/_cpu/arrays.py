@@ -79,21 +79,19 @@ def threads_for(x: Any) -> int:
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A fresh C-contiguous array of the kind of `like`.
-
-    The memory of tensors is a NumPy array's, which is quicker than ``torch.empty`` for small ones.  Large ones use the
-    memory of freed results again (memory.h).
-    """
+    """A fresh C-contiguous array of the kind of `like`; a large one may use the memory of a freed result (memory.h)."""
+    large = math.prod(shape) >= LARGE
     if isinstance(like, np.ndarray):
-        return _empty_array(shape, dtype)
+        return _kept_memory(shape, dtype) if large else np.empty(shape, dtype)
+    torch = sys.modules["torch"]
+    if not large:
+        return torch.empty(shape, dtype=dtype)
     numpy_type = _numpy_types[dtype]
-    tensor = sys.modules["torch"].from_numpy(_empty_array(shape, numpy_type))
+    tensor = torch.from_numpy(_kept_memory(shape, numpy_type))
     return tensor.view(dtype) if numpy_type is np.uint16 else tensor
 
 
-def _empty_array(shape: tuple[int, ...], dtype: Any) -> Any:
-    if math.prod(shape) < LARGE:
-        return np.empty(shape, dtype)
+def _kept_memory(shape: tuple[int, ...], dtype: Any) -> Any:
     dtype = np.dtype(dtype)
     return _native.allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 

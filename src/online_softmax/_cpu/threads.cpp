@@ -142,7 +142,7 @@ Pool& pool() {
 }
 
 std::atomic<Team> team{nullptr};
-std::atomic<pid_t> process_of_team{0};
+const pid_t process_of_import = getpid();
 
 }  // namespace
 
@@ -155,12 +155,11 @@ std::int64_t team_jobs() {
 }
 
 void use_team(Team given) {
-    process_of_team.store(getpid(), std::memory_order_relaxed);
     team.store(given, std::memory_order_release);
 }
 
 bool uses_team() {
-    return team.load(std::memory_order_acquire) && process_of_team.load(std::memory_order_relaxed) == getpid();
+    return team.load(std::memory_order_acquire) && process_of_import == getpid();
 }
 
 void parallel_for(std::int64_t count, std::int64_t chunk, int threads, bool large, Task task, void* context) {

@@ -75,7 +75,7 @@ def cross_entropy(
     Raises
     ------
     TypeError, ValueError
-        If a shape, dtype or option does not fit, or local_logits holds all classes.
+        If a shape, dtype or option does not fit, or, where vocab_size is given, local_logits holds all classes.
     IndexError
         On the CPU, for a target outside the vocabulary that is not `ignore_index`; on a GPU the row's loss and
         gradient are NaN.
