@@ -8,6 +8,8 @@ from online_softmax.commands.trace import totals
 from online_softmax.trace import trace
 from online_softmax.workshop.rows import make_row
 
+pytestmark = pytest.mark.xdist_group("browser")  # one server and one browser for all
+
 
 @pytest.fixture
 def watched(browser, address):
