@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from tests.forking import succeeds_in_a_child
 
 import online_softmax as osm
 from online_softmax._cpu import _native, arrays
@@ -106,7 +106,7 @@ def test_no_more_is_kept_than_allowed():
 
 @pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError), ("1", TypeError)])
 def test_a_wrong_limit(wrong, error):
-    with pytest.raises(error, match="n_bytes must be"):
+    with pytest.raises(error, match=rf"n_bytes is {wrong!r}; wanted "):
         osm.set_kept_memory(wrong)
     assert _native.kept_memory_limit() == DEFAULT
 
@@ -121,21 +121,16 @@ def test_more_than_there_is_raises_and_loses_nothing():
 
 
 def test_threads_never_get_the_same_memory():
-    wrong = []
-
-    def work(mark):
+    def holds(mark):
         for _ in range(50):
             mine = large(256)
             mine[...] = mark
             if not (mine == mark).all():
-                wrong.append(mark)
+                return False
+        return True
 
-    workers = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as workers:
+        assert all(workers.map(holds, range(4)))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -143,15 +138,29 @@ def test_a_forked_child_writes_to_its_own_copy():
     x = np.zeros((512, 4096), np.float32)
     parents = cpu.softmax(x, 1, np.float32)
     del parents
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            os._exit(0 if (cpu.softmax(x + 1, 1, np.float32) == 1 / 4096).all() else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert succeeds_in_a_child(lambda: (cpu.softmax(x + 1, 1, np.float32) == 1 / 4096).all())
     assert (cpu.softmax(x, 1, np.float32) == 1 / 4096).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_forked_while_memory_is_taken_and_given_may_set_the_limit():
+    stop = threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            large(256)
+
+    def sets_the_limit():
+        osm.set_kept_memory(0)
+        return _native.kept_memory() == 0 and large() is not None
+
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(keep_busy)
+        try:
+            for _ in range(20):
+                assert succeeds_in_a_child(sets_the_limit, seconds=10)
+        finally:
+            stop.set()
 
 
 def test_small_tensors_can_be_resized_as_torchs_own():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from tests.forking import succeeds_in_a_child
 
 from online_softmax import _cpu
 from online_softmax._cpu import _native, arrays
@@ -49,21 +50,13 @@ def shared_work():
 @pytest.mark.parametrize("generations", [1, 2])
 def test_a_forked_child_computes_and_exits(generations):
     shared_work()  # the parent's pool has threads now
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)  # rather than hang the test run
-        try:
-            assert not _native.uses_team()  # which OpenMP would hang in
-            if generations == 2:
-                grandchild = os.fork()
-                if grandchild:
-                    os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
-            result, truth = shared_work()
-            os._exit(0 if np.allclose(result, truth, rtol=1e-5) else 1)
-        finally:
-            os._exit(2)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def computes():
+        assert not _native.uses_team()  # which OpenMP would hang in
+        result, truth = shared_work()
+        return np.allclose(result, truth, rtol=1e-5)
+
+    assert succeeds_in_a_child(computes if generations == 1 else lambda: succeeds_in_a_child(computes))
     shared_work()  # and the parent's pool works as before
 
 
@@ -80,15 +73,7 @@ def test_a_child_forked_while_the_pool_works_computes_and_exits():
     worker.start()
     try:
         for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(30)
-                try:
-                    result, truth = shared_work()
-                    os._exit(0 if np.allclose(result, truth, rtol=1e-5) else 1)
-                finally:
-                    os._exit(2)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert succeeds_in_a_child(lambda: np.allclose(*shared_work(), rtol=1e-5))
     finally:
         stop.set()
         worker.join()
@@ -99,19 +84,12 @@ def test_several_python_threads_at_once_get_right_answers():
     _cpu.set_num_threads(1)
     truth = [cpu.softmax(x, 1, np.float32) for x in several]
     _cpu.set_num_threads(2)
-    wrong = []
 
-    def work(index):
-        for _ in range(10):
-            if not np.array_equal(cpu.softmax(several[index], 1, np.float32), truth[index]):
-                wrong.append(index)
+    def works(index):
+        return all(np.array_equal(cpu.softmax(several[index], 1, np.float32), truth[index]) for _ in range(10))
 
-    callers = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as callers:
+        assert all(callers.map(works, range(4)))
 
 
 def test_the_interpreter_runs_on_while_a_kernel_works():
@@ -135,7 +113,7 @@ def test_how_many_threads():
     assert threads_for(torch.zeros(8, 128)) == 1
     assert threads_for(torch.zeros(400, 1000)) == torch.get_num_threads()
     for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
-        with pytest.raises(error, match="n must be"):
+        with pytest.raises(error, match=rf"n is {wrong!r}; wanted "):
             _cpu.set_num_threads(wrong)
 
 

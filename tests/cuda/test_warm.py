@@ -10,9 +10,12 @@ import online_softmax as osm  # noqa: E402
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"lengths": [100, 0]}, ValueError, "lengths holds 0; wanted positive ints"),
-        ({"lengths": [-5]}, ValueError, "lengths holds -5"),
-        ({"lengths": [1.5]}, TypeError, r"lengths holds 1\.5"),
+        ({"lengths": [100, 0]}, ValueError, r"lengths\[1\] is 0; wanted a positive int"),
+        ({"lengths": [True]}, TypeError, r"lengths\[0\] is True; wanted a positive int"),
+        ({"weight": 1}, TypeError, "weight is 1; wanted True or False"),
+        ({"return_aux": "no"}, TypeError, "return_aux is 'no'; wanted True or False"),
+        ({"lengths": [-5]}, ValueError, r"lengths\[0\] is -5; wanted a positive int"),
+        ({"lengths": [1.5]}, TypeError, r"lengths\[0\] is 1\.5; wanted a positive int"),
         ({"lengths": 100}, TypeError, "lengths is 100; wanted a list of positive ints"),
         (
             {"operations": ["softmax", "relu"]},
@@ -27,7 +30,7 @@ import online_softmax as osm  # noqa: E402
         ({"label_smoothing": 2.0}, ValueError, "label_smoothing is 2.0"),
         ({"softcap": -1.0}, ValueError, "softcap is -1.0"),
         ({"z_loss": "much"}, TypeError, "z_loss is 'much'"),
-        ({"partials": [0]}, ValueError, "partials holds 0"),
+        ({"partials": [0]}, ValueError, r"partials\[0\] is 0; wanted a positive int"),
         ({"device": "cpu"}, ValueError, "device is 'cpu'; wanted a CUDA device"),
         ({"device": "gpu"}, ValueError, "device is 'gpu'; wanted a CUDA device"),
     ],

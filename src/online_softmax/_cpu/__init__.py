@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .._arguments import integer
 from . import _native as _native  # for the operations too
 
 _threads: int | None = None
@@ -27,10 +28,9 @@ def set_num_threads(n: int) -> None:
         If n is below 1.
     """
     global _threads
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"n must be an int, got {type(n).__name__}")
+    n = integer("n", n)
     if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
+        raise ValueError(f"n is {n}; wanted at least 1")
     _threads = n
 
 
@@ -53,10 +53,9 @@ def set_kept_memory(n_bytes: int) -> None:
     ValueError
         If n_bytes is negative.
     """
-    if isinstance(n_bytes, bool) or not isinstance(n_bytes, int):
-        raise TypeError(f"n_bytes must be an int, got {type(n_bytes).__name__}")
+    n_bytes = integer("n_bytes", n_bytes)
     if n_bytes < 0:
-        raise ValueError(f"n_bytes must be at least 0, got {n_bytes}")
+        raise ValueError(f"n_bytes is {n_bytes}; wanted at least 0")
     _native.limit_kept_memory(n_bytes)
 
 

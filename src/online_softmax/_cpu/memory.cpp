@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,8 +43,7 @@ Memory map(std::size_t size) {
     return {address, size};
 }
 
-// Never destroyed: arrays may be freed after the end of main.  Whoever finds it locked does without it, so that a child
-// forked at that moment works too.
+// Never destroyed: arrays may be freed after the end of main.
 struct Kept {
     std::mutex mutex;
     std::vector<Memory> blocks;  // oldest first
@@ -56,13 +56,25 @@ struct Kept {
         size -= memory.size;
         return memory;
     }
-    void shrink() {
-        while (blocks.size() > blocks_at_most || size > limit) unmap(remove(blocks.begin()));
+    void shrink_to(std::size_t most) {
+        while (blocks.size() > blocks_at_most || size > most) unmap(remove(blocks.begin()));
     }
 };
 
+Kept& kept();
+
+void lock_kept() {
+    kept().mutex.lock();
+}
+void unlock_kept() {
+    kept().mutex.unlock();
+}
+
 Kept& kept() {
-    static Kept* const all = new Kept;
+    static Kept* const all = [] {
+        pthread_atfork(lock_kept, unlock_kept, unlock_kept);  // so that a child never finds it locked
+        return new Kept;
+    }();
     return *all;
 }
 
@@ -70,30 +82,25 @@ Kept& kept() {
 
 Memory take_memory(std::size_t size) {
     size = round_up(std::max(size, huge_page));
-    std::unique_lock<std::mutex> lock(kept().mutex, std::try_to_lock);
-    if (lock.owns_lock()) {
-        auto& blocks = kept().blocks;
-        auto best = blocks.end();
-        for (auto it = blocks.begin(); it != blocks.end(); ++it) {
-            const bool fits = it->size >= size && it->size - size <= size / 4;
-            if (fits && (best == blocks.end() || it->size <= best->size)) best = it;
-        }
-        if (best != blocks.end()) return kept().remove(best);
-        lock.unlock();
+    const std::lock_guard<std::mutex> lock(kept().mutex);
+    auto& blocks = kept().blocks;
+    auto best = blocks.end();
+    for (auto it = blocks.begin(); it != blocks.end(); ++it) {
+        const bool fits = it->size >= size && it->size - size <= size / 4;
+        if (fits && (best == blocks.end() || it->size <= best->size)) best = it;
     }
+    if (best != blocks.end()) return kept().remove(best);
     try {
         return map(size);
     } catch (const std::bad_alloc&) {
-        const std::size_t limit = kept_memory_limit();
-        limit_kept_memory(0);
-        limit_kept_memory(limit);
+        kept().shrink_to(0);
         return map(size);
     }
 }
 
 void give_memory(Memory memory) noexcept {
-    std::unique_lock<std::mutex> lock(kept().mutex, std::try_to_lock);
-    if (!lock.owns_lock() || memory.size > kept().limit) return unmap(memory);
+    const std::lock_guard<std::mutex> lock(kept().mutex);
+    if (memory.size > kept().limit) return unmap(memory);
 #ifdef MADV_FREE
     if (madvise(memory.address, memory.size, MADV_FREE) != 0) return unmap(memory);
 #else
@@ -105,7 +112,7 @@ void give_memory(Memory memory) noexcept {
         return unmap(memory);
     }
     kept().size += memory.size;
-    kept().shrink();
+    kept().shrink_to(kept().limit);
 }
 
 std::size_t kept_memory() {
@@ -121,7 +128,7 @@ std::size_t kept_memory_limit() {
 void limit_kept_memory(std::size_t size) {
     std::lock_guard<std::mutex> lock(kept().mutex);
     kept().limit = size;
-    kept().shrink();
+    kept().shrink_to(kept().limit);
 }
 
 }  // namespace online_softmax

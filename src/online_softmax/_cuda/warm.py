@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._arguments import flag, integer
 
 if TYPE_CHECKING:
     import torch
@@ -77,9 +78,9 @@ def warm_up(
         _dtypes(dtypes),
         _operations(operations),
         _target_dtype(target_dtype),
-        bool(weight),
+        flag("weight", weight),
         _options(label_smoothing, scale, softcap, z_loss),
-        bool(return_aux),
+        flag("return_aux", return_aux),
         _counts("partials", partials),
     )
     where = _device(device)
@@ -124,13 +125,10 @@ def _listed(name: str, given: Any, wanted: str) -> list[Any]:
 
 def _counts(name: str, given: Iterable[int]) -> list[int]:
     found = []
-    for each in _listed(name, given, "positive ints"):
-        try:
-            count = operator.index(each)
-        except TypeError:
-            raise TypeError(f"{name} holds {each!r}; wanted positive ints") from None
+    for index, each in enumerate(_listed(name, given, "positive ints")):
+        count = integer(f"{name}[{index}]", each, "a positive int")
         if count <= 0:
-            raise ValueError(f"{name} holds {count}; wanted positive ints")
+            raise ValueError(f"{name}[{index}] is {count}; wanted a positive int")
         found.append(count)
     return found
 
