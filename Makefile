@@ -22,7 +22,7 @@ pytest: $(VENV)/ready
 
 # On a machine with a GPU.  Nothing is installed: $(PYTHON) has a torch for the GPU, and what the build and tests import.
 MINUTES ?= 15
-HERE := PYTHONPATH=src:. $(PYTHON)
+HERE := PYTHONPATH=src:.:$(PYTHONPATH) $(PYTHON)
 
 gpu: gpu-test gpu-bench
 
