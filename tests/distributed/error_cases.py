@@ -48,6 +48,25 @@ def case_wrong_arguments_are_errors_on_every_process(rank, size):
         grad.sum().backward()
 
 
+def case_what_one_process_refuses_is_an_error_on_all(rank, size):
+    logits, target = rows(12)
+    x, w = torch.randn(9, 6), torch.randn(12, 6)
+    astray = target.index_fill(0, torch.tensor(1), 4000) if rank == 1 else target
+    wrong = r"target\[1\] is 4000" if rank == 1 else r"on rank 1: target\[1\] is 4000"
+    with pytest.raises(IndexError, match=wrong):
+        distributed.cross_entropy(logits, astray, debug=True)
+    with pytest.raises(IndexError, match=wrong):
+        distributed.linear_cross_entropy(x, w, astray, debug=True)
+    weight = torch.ones(12 if rank == 0 else 12 * size)
+    with pytest.raises(ValueError, match="one number a class" if rank == 0 else "on rank 0: weight has"):
+        distributed.cross_entropy(logits, target, weight, debug=True)
+    with pytest.raises(ValueError, match="beyond vocab_size" if rank == 0 else "on rank 0: local_logits has"):
+        distributed.cross_entropy(
+            logits, target, vocab_start=12 * size if rank == 0 else 12 * rank, vocab_size=12 * size, debug=True
+        )
+    distributed.cross_entropy(logits, target, debug=True)
+
+
 def case_flags_and_axes_are_checked(rank, size):
     logits, target = rows(12)
     q = torch.zeros(2, 4, 8)

@@ -1,4 +1,7 @@
-"""Runs every case of a module in a few Gloo processes on this machine, once, and tells how each one ended."""
+"""Runs every case of a module in a few processes on this machine, once, and tells how each one ended.
+
+Over Gloo on the CPU, or over NCCL with a GPU each: there the cases' tensors are made on the GPU unless they say where.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pickle
 import traceback
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,9 +24,9 @@ def names_of(module: str) -> list[str]:
     return [name for name, _ in inspect.getmembers(found, inspect.isfunction) if name.startswith("case_")]
 
 
-def run_all(module: str, size: int, folder: Path) -> dict[str, str | None]:
+def run_all(module: str, size: int, folder: Path, device: str = "cpu") -> dict[str, str | None]:
     """Name of each case -> None, or what went wrong on which rank."""
-    start = (module, size, str(folder))
+    start = (module, size, str(folder), device)
     torch.multiprocessing.start_processes(_work, start, nprocs=size, join=True, start_method="spawn")
     ended: dict[str, str | None] = dict.fromkeys(names_of(module), "not run: an earlier case went wrong")
     for name in ended:
@@ -32,10 +36,20 @@ def run_all(module: str, size: int, folder: Path) -> dict[str, str | None]:
     return ended
 
 
-def _work(rank: int, module: str, size: int, folder: str) -> None:
+def _work(rank: int, module: str, size: int, folder: str, device: str) -> None:
     torch.set_num_threads(1)
+    more: dict[str, Any] = {}
+    if device == "cuda":
+        more["device_id"] = torch.device("cuda", rank)
+        torch.cuda.set_device(rank)
+        torch.set_default_device("cuda")
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=timedelta(seconds=20)
+        "nccl" if device == "cuda" else "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=20 if device == "cpu" else 60),  # the first call of a kernel compiles it
+        **more,
     )
     cases = importlib.import_module(module)
     ended: dict[str, str | None] = {}

@@ -27,6 +27,9 @@ LENGTHS = {
 }
 LONG = {"shared memory to the brim, then split": (786432, 1048576, 1600001)}
 
+# In registers of a warp, of a block and of a cluster; in shared memory; split.
+DEVICE_LENGTHS = (100, 5000, 50257, 300000, 1600001)
+
 
 def lengths(dtype: torch.dtype) -> list[int]:
     every = [n for group in LENGTHS.values() for n in group]

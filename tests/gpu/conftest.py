@@ -18,9 +18,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in here:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     elif len(here) > 10 and "PYTEST_XDIST_WORKER" not in os.environ:
-        import prebuild
+        _compile({item.path.name for item in here})
 
-        from online_softmax._cuda.limits import device_limits
 
-        limits = device_limits(0)
-        prebuild.compile_all(prebuild.softmax_sources(limits) | prebuild.cross_entropy_sources(limits), limits.arch)
+def _compile(files: set[str]) -> None:
+    """What the tests of these files need."""
+    import prebuild
+    import rehearsal
+
+    from online_softmax._cuda.limits import device_limits
+
+    limits = device_limits(0)
+    found = prebuild.device_sources(limits)
+    if "test_devices.py" in files and torch.cuda.device_count() > 1:
+        found |= rehearsal.sources(rehearsal.MODULES, 2)
+    if files != {"test_devices.py"}:
+        found |= prebuild.softmax_sources(limits) | prebuild.cross_entropy_sources(limits)
+    prebuild.compile_all(found, limits.arch)

@@ -7,13 +7,13 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
-from cases import DTYPES, LONG, lengths
+from cases import DEVICE_LENGTHS, DTYPES, LONG, lengths
 
 from online_softmax._cuda import geometry
 from online_softmax._cuda.compile import Source, cubin
 from online_softmax._cuda.limits import Limits, device_limits
 
-_, _, F32, F64 = DTYPES
+_, BF16, F32, F64 = DTYPES
 
 
 def _words(length: int, dtype: torch.dtype) -> set[int]:
@@ -78,6 +78,26 @@ def cross_entropy_sources(limits: Limits) -> set[Source]:
             found.update(plan(words, dtype, switches, limits).sources(dtype, switches))
             if switches.gradient and not switches.aux:
                 found.update(backward(words).sources(dtype, switches))
+    return found
+
+
+def device_sources(limits: Limits) -> set[Source]:
+    """What most of test_devices.py needs: a row of every regime."""
+    from online_softmax.ops.cross_entropy.switches import Switches, backward, plan
+    from online_softmax.ops.softmax import plans
+
+    found: set[Source] = set()
+    for length in DEVICE_LENGTHS:
+        words = geometry.words_of(length, F32.itemsize, length * F32.itemsize % 16 == 0)
+        for operation in range(3):
+            found.update(plans.forward(operation, words, F32.itemsize, limits).sources(operation, F32, F32))
+        for operation in range(2):
+            found.update(plans.backward(words, F32.itemsize, limits).sources(operation, F32, F32))
+        words = geometry.words_of(length, BF16.itemsize, length * BF16.itemsize % 16 == 0)
+        for gradient in (True, False):
+            switches = Switches(torch.int64, True, True, False, False, True, True, gradient)
+            found.update(plan(words, BF16, switches, limits).sources(BF16, switches))
+        found.update(backward(words).sources(BF16, switches._replace(aux=False, gradient=True)))
     return found
 
 

@@ -1,19 +1,21 @@
-"""Tensors on a second device while the first is current: every kernel runs where its tensors lie."""
+"""Two devices: every kernel runs where its tensors lie, and the distributed functions equal one device over NCCL."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from cases import DEVICE_LENGTHS as LENGTHS
 from cases import assert_as_accurate_as_torch, random_rows
+from rehearsal import MODULES
+from tests.distributed.processes import names_of, run_all
 
 import online_softmax as osm
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
 SECOND = "cuda:1"
-# In registers of a warp, of a block and of a cluster; in shared memory; split.
-LENGTHS = (100, 5000, 50257, 300000, 1600001)
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +152,18 @@ def test_arguments_on_different_devices_are_refused():
         osm.cross_entropy(x, torch.zeros(3, dtype=torch.int64, device="cuda:0"))
     with pytest.raises(TypeError, match="one library and one device"):
         osm.softmax(x, out=torch.empty(3, 5, device="cuda:0"))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Module -> how its cases ended; two processes each, all at once."""
+    folders = [tmp_path_factory.mktemp("processes") for _ in MODULES]
+    with ThreadPoolExecutor(len(MODULES)) as pool:
+        results = pool.map(lambda module, folder: run_all(module, 2, folder, "cuda"), MODULES, folders)
+        return dict(zip(MODULES, results, strict=True))
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module in MODULES for name in names_of(module)])
+def test_distributed_functions_over_nccl(ended, module, name):
+    text = ended[module][name]
+    assert text is None, text

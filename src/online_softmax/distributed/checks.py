@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
 
 from .group import Group, rank_and_size
+
+_Result = TypeVar("_Result")
+_REFUSALS = (TypeError, ValueError, IndexError)
 
 
 def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
@@ -45,6 +49,25 @@ def compare(facts: dict[str, Any], group: Group) -> list[dict[str, Any]]:
             spelled = ", ".join(f"rank {rank}: {value}" for rank, value in enumerate(values))
             raise ValueError(f"processes of the group disagree about {name}: {spelled}")
     return found
+
+
+def together(check: Callable[[], _Result], group: Group) -> _Result:
+    """check() of every process; where it refuses something on any of them, an error on all of them."""
+    _, size = rank_and_size(group)
+    refused: Exception | None = None
+    try:
+        result = check()
+    except _REFUSALS as error:
+        refused = error
+    found: list[Any] = [None] * size
+    kind = next((i for i, each in enumerate(_REFUSALS) if isinstance(refused, each)), 0)
+    dist.all_gather_object(found, None if refused is None else (kind, str(refused)), group=group)
+    if refused is not None:
+        raise refused
+    for rank, told in enumerate(found):
+        if told is not None:
+            raise _REFUSALS[told[0]](f"on rank {rank}: {told[1]}")
+    return result
 
 
 def check_shards(vocab_start: int, classes: int, vocab_size: int, group: Group) -> None:

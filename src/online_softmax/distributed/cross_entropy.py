@@ -17,9 +17,9 @@ from .._arguments import flag
 from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
-from ..ops.cross_entropy.arguments import make_options, prepare
+from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Aux, Options
-from .checks import check_group
+from .checks import check_group, check_shards, together
 from .group import Group, gather
 from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
 from .rows import Whole, summarise
@@ -61,8 +61,8 @@ def cross_entropy(
     group : ProcessGroup, optional
         All processes unless given.
     debug : bool
-        Compare shapes, dtypes, options and shards over the processes first, so that a difference is an error and not a
-        hang. All processes must pass the same.
+        Compare shapes, dtypes, options and shards over the processes first, so that a difference, or an argument that
+        one process alone refuses, is an error on all of them and not a hang. All processes must pass the same.
     ignore_index, reduction, label_smoothing, num_items, scale, softcap, z_loss, return_aux, impl
         As in `online_softmax.cross_entropy`; smoothing, weights and means concern the whole vocabulary.
 
@@ -103,9 +103,15 @@ def cross_entropy(
         check_group(
             target, group=group, **facts, options=tuple(options), return_aux=return_aux, weighted=weight is not None
         )
-    shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
-    ready = prepare(local_logits, target, None, num_items, options)
-    terms = terms_of(ready, weight, shard)
+
+    def checked() -> tuple[Shard, Prepared, Terms]:
+        shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group)
+        ready = prepare(local_logits, target, None, num_items, options)
+        return shard, ready, terms_of(ready, weight, shard)
+
+    shard, ready, terms = together(checked, group) if debug else checked()
+    if debug:
+        check_shards(shard.start, shard.classes, shard.vocab_size, group)
     rows = _CrossEntropy.apply(ready.logits, terms, options, shard, return_aux, impl)
     loss = ready.to_rows(rows[0]) if reduction == "none" else rows[0]
     if not return_aux:

@@ -18,7 +18,7 @@ from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
-from .checks import check_group
+from .checks import check_group, check_shards, together
 from .cross_entropy import gathered_losses, local_gradient
 from .group import Group
 from .loss import Terms, reduced, terms_of
@@ -87,12 +87,16 @@ def linear_cross_entropy(
         check_group(
             input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows
         )
-    shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
-    stand_in = (
-        input.new_empty(0).expand(input.shape[0], 0) if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
-    )
-    ready = prepare(stand_in.detach(), target, None, num_items, options)
-    terms = terms_of(ready, weight, shard)
+
+    def checked() -> tuple[Shard, Terms]:
+        shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group)
+        nothing = input.new_empty(0).expand(input.shape[0], 0)
+        stand_in = nothing if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
+        return shard, terms_of(prepare(stand_in.detach(), target, None, num_items, options), weight, shard)
+
+    shard, terms = together(checked, group) if debug else checked()
+    if debug:
+        check_shards(shard.start, shard.classes, shard.vocab_size, group)
     loss: Tensor = _Linear.apply(input, linear_weight, terms, options, shard, chunk_rows or _CHUNK_ROWS, impl)
     return loss
 

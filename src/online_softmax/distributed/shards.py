@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .._arrays import describe
-from .checks import check_shards
 from .group import Group, rank_and_size
 
 
@@ -21,9 +20,7 @@ class Shard(NamedTuple):
     group: Group
 
 
-def locate(
-    name: str, local: Tensor, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group, debug: bool
-) -> Shard:
+def locate(name: str, local: Tensor, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group) -> Shard:
     """The classes along `axis` of the local tensor; a ValueError where they cannot be a shard of the whole."""
     rank, size = rank_and_size(group)
     classes = local.shape[axis]
@@ -46,8 +43,6 @@ def locate(
         raise ValueError(
             f"{name} has {classes} classes from vocab_start {vocab_start} on, beyond vocab_size {vocab_size}"
         )
-    if debug:
-        check_shards(vocab_start, classes, vocab_size, group)
     return Shard(vocab_start, classes, vocab_size, group)
 
 
