@@ -83,7 +83,7 @@ __device__ __forceinline__ void merge_row_backward(const Row& in, const Outs& ou
 }
 
 #if STACKED
-extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
+extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute) == 4 ? 4 : 1)
     merge_partials_backward(const Element* grad_out, const Compute* grad_lse, const Element* out, int64 rows, int64 pieces,
                             const Element* outs, int64 out_stride, const Compute* lses, int64 lse_stride,
                             Element* grad_outs, int64 grad_out_stride, Compute* grad_lses, int64 grad_lse_stride,
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
                        Stacked<Compute>{grad_lses, grad_lse_stride, count});
 }
 #else
-extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
+extern "C" __global__ void __launch_bounds__(THREADS, sizeof(Compute) == 4 ? 4 : 1)
     merge_partials_backward(const Element* grad_out, const Compute* grad_lse, const Element* out, int64 rows, int64 pieces,
                             OUT_PARAMETERS, LSE_PARAMETERS, GRAD_OUT_PARAMETERS, GRAD_LSE_PARAMETERS) {
     merge_row_backward(Row{grad_out, out, grad_lse, Index(rows), int(pieces)}, Listed<const Element>{{OUTS}},
