@@ -10,15 +10,19 @@ if torch.cuda.is_available():
     from online_softmax.ops.attention import cuda_merge as gpu
     from online_softmax.ops.attention import reference
 
+# Loads of 16, 8, 4 and 2 bytes; lanes to spare; rows longer than a warp takes at once.
 CASES = [
-    (torch.float16, 128, 8),
-    (torch.float16, 100, 4),
-    (torch.bfloat16, 50, 2),
-    (torch.float16, 7, 1),
-    (torch.float32, 64, 4),
-    (torch.float32, 50, 2),
-    (torch.float32, 33, 1),
-    (torch.float64, 48, 2),
+    (torch.float16, 128),
+    (torch.float16, 100),
+    (torch.bfloat16, 50),
+    (torch.float16, 7),
+    (torch.bfloat16, 96),
+    (torch.bfloat16, 1000),
+    (torch.float32, 64),
+    (torch.float32, 50),
+    (torch.float32, 33),
+    (torch.float32, 1),
+    (torch.float64, 48),
 ]
 
 
@@ -31,23 +35,22 @@ def gap(got: torch.Tensor, want: torch.Tensor, unit: float) -> float:
     return float((got[finite] - want[finite]).abs().max() / want[finite].abs().max() / unit)
 
 
-@pytest.mark.parametrize(("dtype", "size", "width"), CASES)
+@pytest.mark.parametrize(("dtype", "size"), CASES)
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("count", [3, 11])
-def test_merging_and_its_gradients(dtype, size, width, listed, count):
+@pytest.mark.parametrize("count", [2, 3, 11, 40])
+def test_merging_and_its_gradients(dtype, size, listed, count):
     compute = torch.float64 if dtype == torch.float64 else torch.float32
     outs = torch.randn(count, 37, 5, size, device=DEVICE).to(dtype)
     lses = torch.randn(count, 37, 5, device=DEVICE, dtype=compute)
     lses[0, :3], lses[:, 3], lses[0, 4], lses[1, 5] = -torch.inf, -torch.inf, torch.nan, torch.inf
     outs[0, :3] = torch.nan
-    given = [list(x.unbind(0)) for x in (outs, lses)]
     if listed:
-        given = [[x.clone() for x in each] for each in given]
+        given = [[x.clone() for x in each] for each in (outs, lses)]
         order = list(reversed(range(count)))  # addresses that have no stride, whatever the allocator does
         order[0], order[1] = order[1], order[0]
         given = [[each[i] for i in order] for each in given]
-    arrays = [gpu._array(each) for each in given]
-    assert gpu._shape(*given, arrays, False)[0].width == width
+    else:
+        given = [outs, lses]
     wide = [[x.double() for x in each] for each in given]
     out, lse = gpu.merge(*given)
     exact_out, exact_lse = reference.merge(*wide)
@@ -57,7 +60,10 @@ def test_merging_and_its_gradients(dtype, size, width, listed, count):
 
     # From the same out: one that is rounded the other way in a few places makes another gradient of lse.
     grad_out, grad_lse = torch.randn_like(out), torch.randn_like(lse)
-    got = [[poisoned(x.shape, x.dtype) for x in each] for each in given]
+    got = [
+        poisoned(x.shape, x.dtype) if isinstance(x, torch.Tensor) else [poisoned(each.shape, each.dtype) for each in x]
+        for x in given
+    ]
     want = [[poisoned(x.shape, torch.float64) for x in each] for each in given]
     gpu.merge_backward(grad_out, grad_lse, *given, out, lse, *got)
     reference.merge_backward(grad_out.double(), grad_lse.double(), *wide, out.double(), lse.double(), *want)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -101,6 +102,8 @@ class Partials(NamedTuple):
 
 def prepare_partials(outs: Any, lses: Any) -> Partials:
     """Partial results of one shape, dtype, library and device; a stacked array stays one."""
+    if _ready(outs, lses):
+        return Partials(outs, lses)
     given, given_lses = outs, lses
     outs, lses = _partials("outs", outs), _partials("lses", lses)
     first = outs[0]
@@ -124,6 +127,36 @@ def prepare_partials(outs: Any, lses: Any) -> Partials:
     else:
         lses = xp.astype(lses, compute, copy=False)
     return Partials(outs, lses)
+
+
+def _ready(outs: Any, lses: Any) -> bool:
+    """Whether these are tensors that pass every check and need no conversion: one short look at each."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.compiler.is_compiling():
+        return False
+    first, second = _uniform(torch, outs), _uniform(torch, lses)
+    if first is None or second is None:
+        return False
+    count, shape, dtype, device = first
+    narrow = dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return narrow and shape != () and second == (count, shape[:-1], torch.float32, device)
+
+
+def _uniform(torch: Any, given: Any) -> tuple[int, Any, Any, Any] | None:
+    """Number, shape, dtype and device of tensors that kernels can read as they are; None for anything else."""
+    stacked = isinstance(given, torch.Tensor)
+    tensors = [given] if stacked else given
+    if not (isinstance(tensors, list) and tensors and isinstance(tensors[0], torch.Tensor)):
+        return None
+    shape, dtype, device = tensors[0].shape, tensors[0].dtype, tensors[0].device
+    for x in tensors:
+        if not isinstance(x, torch.Tensor) or x.shape != shape or x.dtype != dtype or x.device != device:
+            return None
+        if x.layout != torch.strided or x.is_nested or x.is_neg():
+            return None
+    if not stacked:
+        return len(tensors), tuple(shape), dtype, device
+    return (shape[0], tuple(shape[1:]), dtype, device) if shape and shape[0] else None
 
 
 def _partials(name: str, given: Any) -> Any:

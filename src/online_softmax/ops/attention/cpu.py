@@ -37,6 +37,7 @@ def merge_backward(
 ) -> None:
     """Writes the gradients of outs and lses to the arrays given."""
     outs, lses = [contiguous(each) for each in outs], [contiguous(each) for each in lses]
+    grad_outs, grad_lses = list(grad_outs), list(grad_lses)
     into_outs, into_lses = [_target(each) for each in grad_outs], [_target(each) for each in grad_lses]
     grad = contiguous(grad_out)
     along = None if grad_lse is None else contiguous(grad_lse)

@@ -1,56 +1,63 @@
-// Merging partial results of attention: one thread a pack of a row's elements, every partial result read once.
+// Merging partial results of attention, every partial result read once.
 #include "merge.cuh"
 
 using namespace online_softmax;
 
 template <class Outs, class Lses>
-__device__ __forceinline__ void merge_pack(const Outs& outs, const Lses& lses, Element* out, Compute* lse, int64 rows,
-                                           int64 packs) {
-    const Index at = Index(blockIdx.x) * Index(blockDim.x) + threadIdx.x;
-    if (at >= Index(rows) * Index(packs)) return;
-    const Index row = at / Index(packs), pack = at - row * Index(packs);
-    const int64 offset = int64(at) * kWidth;
-    const State<Compute> whole = whole_row(lses, row);
-    Compute sum[kWidth];
+__device__ __forceinline__ void merge_row(const Outs& outs, const Lses& lses, Element* out, Compute* lse, Index rows,
+                                          int pieces) {
+    const Index wanted = Index(blockIdx.x) * (THREADS / kLanes) + threadIdx.x / kLanes;
+    const bool exists = wanted < rows;  // every lane of a warp takes part in its shuffles
+    const Index row = exists ? wanted : rows - 1;
+    const int lane = threadIdx.x % kLanes;
+    int at = lane;
+    int64 offset = (int64(row) * pieces + lane) * kWidth;
+    Weights weights(lses, row, lane);
+    Batch batch;
+    batch.read(outs, 0, offset, at < pieces);  // on its way while the weights are computed
+    weights.merge();
+    const State<Compute> whole = weights.whole;
+    const Compute scale = whole.s == Compute(0) ? Compute(1) : reciprocal(whole.s);
+    if (exists && lane == 0) lse[row] = whole.s == Compute(0) ? whole.m : whole.m + log(whole.s);
+#pragma unroll 1
+    for (int first = 0;;) {
+        Compute sum[kWidth];
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) sum[k] = 0;
-    for_each_chunk(outs, [&](int first) {
-        Compute values[kChunk][kWidth], weights[kChunk];
+        for (int k = 0; k < kWidth; ++k) sum[k] = 0;
+        for_each_chunk(outs, [&](int chunk) {
+            if (chunk > 0) batch.read(outs, chunk, offset, at < pieces);
+            const Compute weight = weights.of_chunk(chunk);
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-            if (outs.holds(first + i)) load(outs[first + i] + offset, values[i]);
-        }
+            for (int i = 0; i < kChunk; ++i) {
+                if (kCount > 0 && chunk + i >= kCount) continue;
+                const Compute w = __shfl_sync(0xffffffffu, weight, i, kLanes);
+                batch.at[i].clear_if(w == Compute(0));  // it takes no part, even if its out holds NaN
+                Compute values[kWidth];
+                batch.at[i].unpack(values);
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-            weights[i] = outs.holds(first + i) ? weight_of(lses[first + i][row], whole.m) : Compute(0);
-        }
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-            // A weight of 0 takes no part, even if its out holds NaN; selected, so that no load waits for a branch.
-#pragma unroll
-            for (int k = 0; k < kWidth; ++k) {
-                const Compute with = sum[k] + weights[i] * values[i][k];
-                sum[k] = weights[i] == Compute(0) ? sum[k] : with;
+                for (int k = 0; k < kWidth; ++k) sum[k] += w * values[k];
             }
-        }
-    });
-    const Compute scale = Compute(1) / (whole.s == Compute(0) ? Compute(1) : whole.s);
+        });
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) sum[k] *= scale;
-    store(out + offset, sum);
-    if (pack == 0) lse[row] = whole.s == Compute(0) ? whole.m : whole.m + log(whole.s);
+        for (int k = 0; k < kWidth; ++k) sum[k] *= scale;
+        if (exists && at < pieces) Piece::of(sum).store(out + offset);
+        first += kLanes;
+        if (kOnce || first >= pieces) break;
+        at += kLanes, offset += kLanes * kWidth;
+        batch.read(outs, 0, offset, at < pieces);
+    }
 }
 
-#if PARTIALS > 0
-extern "C" __global__ void __launch_bounds__(256) merge_partials(Element* out, Compute* lse, int64 rows, int64 packs,
-                                                                 OUT_PARAMETERS, LSE_PARAMETERS) {
-    merge_pack(Listed<const Element>{{OUTS}}, Listed<const Compute>{{LSES}}, out, lse, rows, packs);
+#if STACKED
+extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
+    merge_partials(Element* out, Compute* lse, int64 rows, int64 pieces, const Element* outs, int64 out_stride,
+                   const Compute* lses, int64 lse_stride, int64 count) {
+    merge_row(Stacked<const Element>{outs, out_stride, count}, Stacked<const Compute>{lses, lse_stride, count}, out, lse,
+              Index(rows), int(pieces));
 }
 #else
-extern "C" __global__ void __launch_bounds__(256) merge_partials(Element* out, Compute* lse, int64 rows, int64 packs,
-                                                                 const Element* outs, int64 out_stride,
-                                                                 const Compute* lses, int64 lse_stride, int64 count) {
-    merge_pack(Stacked<const Element>{outs, out_stride, count}, Stacked<const Compute>{lses, lse_stride, count}, out, lse,
-               rows, packs);
+extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
+    merge_partials(Element* out, Compute* lse, int64 rows, int64 pieces, OUT_PARAMETERS, LSE_PARAMETERS) {
+    merge_row(Listed<const Element>{{OUTS}}, Listed<const Compute>{{LSES}}, out, lse, Index(rows), int(pieces));
 }
 #endif

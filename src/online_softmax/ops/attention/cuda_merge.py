@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -12,130 +12,145 @@ from torch import Tensor
 
 from ..._arrays import namespace
 from ..._cuda.launch import Loaded, load
-from .kernels import Shape, source
+from .kernels import LISTED, THREADS, Shape, shape_of, source
 from .steps import merge_weights
 
-_THREADS = 256
-_LISTED = 32  # partial results that travel as pointers of their own; more are stacked first
+_MANY_ROWS = 2**32 - THREADS  # numbers of rows, and of those beside them in the last block, in 64 bits
+
+Partials = Tensor | Sequence[Tensor]
+"""Partial results, stacked along the first axis or one by one."""
 
 
-class Array(NamedTuple):
-    """One array a partial result: stacked with a stride, or a list of addresses; 0 for one that is not there."""
+class _Array(NamedTuple):
+    """One array a partial result: where each begins; or, with a stride in bytes, where the first does."""
 
     addresses: list[int]
     stride: int | None
+    held: object
+    """Tensors that must live until the kernel is launched."""
+
+    def listed(self, count: int) -> list[int]:
+        """Where each begins; 0 for those that are not there."""
+        if self.stride is None:
+            return self.addresses
+        return [self.addresses[0] + i * self.stride for i in range(count)] if self.addresses[0] else [0] * count
 
 
-def merge(outs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def merge(outs: Partials, lses: Partials) -> tuple[Tensor, Tensor]:
     """(out, lse) of partial results of the same queries, each read once, in one launch."""
-    outs, lses = _contiguous(outs), _contiguous(lses)
-    first = outs[0]
-    out = torch.empty(first.shape, dtype=first.dtype, device=first.device)
-    lse = torch.empty(first.shape[:-1], dtype=lses[0].dtype, device=first.device)
+    like, like_lse = (each if isinstance(each, Tensor) else each[0] for each in (outs, lses))
+    shape = like.shape[1:] if isinstance(outs, Tensor) else like.shape
+    out = torch.empty(shape, dtype=like.dtype, device=like.device)
+    lse = torch.empty(shape[:-1], dtype=like_lse.dtype, device=like.device)
     if not out.numel():
-        return out, torch.logsumexp(torch.stack(lses), 0)
-    arrays = [_array(outs), _array(lses)]
-    shape, rows, packs = _shape(outs, lses, arrays, False)
-    kernel = _kernel(first.get_device(), shape)
-    grid = -(-rows * packs // _THREADS)
-    kernel(grid, out.data_ptr(), lse.data_ptr(), rows, packs, *_arguments(arrays, shape, len(outs)))
+        return out, torch.logsumexp(lses if isinstance(lses, Tensor) else torch.stack(list(lses)), 0)
+    count = len(outs)
+    arrays = [_array(outs, count), _array(lses, count)]
+    kernel, form = _kernel(arrays, out, lse, count, (), False)
+    rows = lse.numel()
+    grid = -(-rows * form.lanes // THREADS)
+    kernel(grid, out.data_ptr(), lse.data_ptr(), rows, shape[-1] // form.width, *_arguments(arrays, form, count))
     return out, lse
 
 
 def merge_backward(
     grad_out: Tensor,
     grad_lse: Tensor | None,
-    outs: Sequence[Tensor],
-    lses: Sequence[Tensor],
+    outs: Partials,
+    lses: Partials,
     out: Tensor,
     lse: Tensor,
-    grad_outs: Sequence[Tensor | None],
-    grad_lses: Sequence[Tensor | None],
+    grad_outs: Tensor | Sequence[Tensor | None],
+    grad_lses: Tensor | Sequence[Tensor | None],
 ) -> None:
     """Writes the gradients of outs and lses to the tensors given, in one launch."""
     if not out.numel():
-        for w, each in zip(merge_weights(namespace(out), lses), grad_lses, strict=True):
+        for w, each in zip(merge_weights(namespace(out), list(lses)), grad_lses, strict=True):
             if each is not None:
                 each.copy_(torch.zeros_like(w) if grad_lse is None else w * grad_lse)
         return
-    outs, lses = _contiguous(outs), _contiguous(lses)
-    targets = [[None if x is None else _target(x) for x in grads] for grads in (grad_outs, grad_lses)]
+    count, rows = len(outs), lse.numel()
     grad_out = grad_out.contiguous()
     grad_lse = None if grad_lse is None else grad_lse.contiguous()
-    arrays = [_array(outs), _array(lses), *(_array(each) for each in targets)]
-    shape, rows, packs = _shape(outs, lses, arrays, True, grad_out, out)
-    kernel = _kernel(out.get_device(), shape)
+    targets = [_targets(grads, count) for grads in (grad_outs, grad_lses)]
+    arrays = [_array(outs, count), _array(lses, count), *(_array(each, count) for each in targets)]
+    kernel, form = _kernel(arrays, out, lse, count, (grad_out,), True)
     along = 0 if grad_lse is None else grad_lse.data_ptr()
-    grid = -(-rows * shape.lanes // _THREADS)
-    kernel(grid, grad_out.data_ptr(), along, out.data_ptr(), rows, packs, *_arguments(arrays, shape, len(outs)))
-    for grads, written in zip((grad_outs, grad_lses), targets, strict=True):
-        for wanted, filled in zip(grads, written, strict=True):
-            if wanted is not None and filled is not None and filled is not wanted:
-                wanted.copy_(filled)
+    grid = -(-rows * form.lanes // THREADS)
+    common = grad_out.data_ptr(), along, out.data_ptr(), rows, out.shape[-1] // form.width
+    kernel(grid, *common, *_arguments(arrays, form, count))
+    for grads, filled in zip((grad_outs, grad_lses), targets, strict=True):
+        if filled is not None and filled is not grads:
+            for wanted, each in zip(grads, filled, strict=True):
+                if wanted is not None and each is not None and each is not wanted:
+                    wanted.copy_(each)
+
+
+def _kernel(
+    arrays: list[_Array], out: Tensor, lse: Tensor, count: int, others: Iterable[Tensor], backward: bool
+) -> tuple[Loaded, Shape]:
+    """The kernel for these arrays; its loads are as wide as all of their rows are aligned."""
+    bits = out.data_ptr()
+    stacked = True
+    for array in arrays:
+        stacked = stacked and array.stride is not None
+    for array in arrays[::2]:
+        bits |= array.stride or 0
+        for address in array.addresses:
+            bits |= address
+    for each in others:
+        bits |= each.data_ptr()
+    wide = lse.numel() >= _MANY_ROWS
+    return _loaded(out.get_device(), out.dtype, lse.dtype, out.shape[-1], bits & 15, wide, count, stacked, backward)
 
 
 @lru_cache(maxsize=4096)
-def _kernel(device: int, shape: Shape) -> Loaded:
-    return load(device, source(shape), _THREADS)
+def _loaded(device: int, *what: Any) -> tuple[Loaded, Shape]:
+    shape = shape_of(*what)
+    return load(device, source(shape), THREADS), shape
 
 
-def _shape(
-    outs: Sequence[Tensor], lses: Sequence[Tensor], arrays: list[Array], backward: bool, *others: Tensor
-) -> tuple[Shape, int, int]:
-    """The kernel's shape, the rows and the packs of a row."""
-    size, itemsize, rows = outs[0].shape[-1], outs[0].element_size(), lses[0].numel()
-    starts = [*arrays[0].addresses, *(x.data_ptr() for x in others), *(arrays[2].addresses if backward else [])]
-    strides = [array.stride for array in arrays[::2] if array.stride is not None]
-    width = 16 // itemsize
-    while width > 1 and (
-        size % width or any(start % (width * itemsize) for start in starts) or any(stride % width for stride in strides)
-    ):
-        width //= 2
-    packs = size // width
-    lanes = 0
-    if backward:
-        lanes = 1
-        while lanes < 32 and lanes < packs:
-            lanes *= 2
-    stacked = all(array.stride is not None for array in arrays)
-    most = 4 if backward else 8
-    chunk = next(step for step in (1, 2, 4, 8) if step >= min(len(outs), most))
-    wide = not backward and rows * packs + _THREADS >= 2**32
-    count = 0 if stacked else len(outs)
-    return Shape(outs[0].dtype, lses[0].dtype, width, chunk, wide, count, lanes), rows, packs
-
-
-def _arguments(arrays: list[Array], shape: Shape, count: int) -> list[int]:
-    if shape.partials:
-        return [address for array in arrays for address in array.addresses]
+def _arguments(arrays: list[_Array], form: Shape, count: int) -> list[int]:
     found: list[int] = []
+    if form.stacked:
+        for array in arrays:
+            assert array.stride is not None
+            found += array.addresses[0], array.stride
+        return [*found, count]
     for array in arrays:
-        found += array.addresses[0], array.stride or 0
-    return [*found, count]
-
-
-def _array(tensors: Sequence[Tensor | None]) -> Array:
-    """Where the partial results lie; with a stride when they lie evenly, as those of one stacked tensor do."""
-    if tensors[0] is None:
-        if any(each is not None for each in tensors):
-            return Array([0 if each is None else each.data_ptr() for each in tensors], None)
-        return Array([0] * len(tensors), 0)
-    addresses = [0 if each is None else each.data_ptr() for each in tensors]
-    if len(addresses) == 1:
-        return Array(addresses, 0)
-    step = addresses[1] - addresses[0]
-    even = all(b - a == step for a, b in pairwise(addresses)) and 0 not in addresses
-    return Array(
-        addresses, step // tensors[0].element_size() if even and step % tensors[0].element_size() == 0 else None
-    )
-
-
-def _contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
-    found = [each.contiguous() for each in tensors]
-    if len(found) > _LISTED and _array(found).stride is None:
-        return list(torch.stack(found).unbind(0))
+        found += array.listed(count)
     return found
 
 
-def _target(x: Tensor) -> Any:
-    return x if x.is_contiguous() else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+def _array(given: Tensor | Sequence[Tensor | None] | None, count: int) -> _Array:
+    """Where partial results lie in memory, each contiguous: those that are not are copied."""
+    if given is None:
+        return _Array([0], 0, None)
+    if isinstance(given, Tensor):
+        if not (given.is_contiguous() or given[0].is_contiguous()):
+            given = given.contiguous()
+        return _Array([given.data_ptr()], given.stride(0) * given.element_size(), given)
+    held = [each if each is None or each.is_contiguous() else each.contiguous() for each in given]
+    addresses = [0 if each is None else each.data_ptr() for each in held]
+    if count <= LISTED:
+        return _Array(addresses, None, held)
+    # More than a kernel takes one by one: stacked, if they do not lie evenly by themselves.
+    step = addresses[1] - addresses[0]
+    if all(b - a == step for a, b in pairwise(addresses)):
+        return _Array(addresses[:1], step, held)
+    return _array(torch.stack([each for each in held if each is not None]), count)
+
+
+def _targets(grads: Tensor | Sequence[Tensor | None], count: int) -> Tensor | list[Tensor | None] | None:
+    """What the kernel writes: the tensors themselves where they are contiguous and the kernel takes them one by one."""
+    if isinstance(grads, Tensor):
+        return grads if grads[0].is_contiguous() else torch.empty_like(grads, memory_format=torch.contiguous_format)
+    first = next((each for each in grads if each is not None), None)
+    if first is None:
+        return [None] * count if count <= LISTED else None
+    if count > LISTED:
+        return torch.empty((count, *first.shape), dtype=first.dtype, device=first.device)
+    return [
+        each if each is None or each.is_contiguous() else torch.empty(each.shape, dtype=each.dtype, device=each.device)
+        for each in grads
+    ]

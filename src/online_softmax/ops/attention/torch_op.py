@@ -11,7 +11,7 @@ from ..._arrays import namespace
 from ..._dispatch import implementation
 from .._torch import first_derivative_only, is_plain, records, refuse_transforms, stored
 from . import torch_operator
-from .arguments import Partials, Prepared
+from .arguments import Partials, Prepared, separate
 from .options import Forward
 from .steps import merge_weights
 
@@ -23,30 +23,31 @@ class _Layout(NamedTuple):
     outs_stacked: bool
     lses_stacked: bool
 
-    def separate(self, tensors: Any) -> tuple[list[Any], list[Any]]:
-        """outs and lses one by one, as views of the tensors; None where there is no tensor."""
+    def grouped(self, tensors: Any) -> tuple[Any, Any]:
+        """outs and lses, each one stacked tensor or a list; Nones where there is no tensor."""
         split = 1 if self.outs_stacked else self.partials
-        return self._views(tensors[:split], self.outs_stacked), self._views(tensors[split:], self.lses_stacked)
+        return self._group(tensors[:split], self.outs_stacked), self._group(tensors[split:], self.lses_stacked)
 
-    def _views(self, tensors: Any, stacked: bool) -> list[Any]:
+    def _group(self, tensors: Any, stacked: bool) -> Any:
         if not stacked:
             return list(tensors)
-        return [None] * self.partials if tensors[0] is None else list(tensors[0].unbind(0))
+        return [None] * self.partials if tensors[0] is None else tensors[0]
 
 
 def merge_attention(ready: Partials, impl: str) -> tuple[Tensor, Tensor]:
     """(out, lse) of checked partial results."""
     refuse_transforms()
     outs, lses = ready
-    layout = _Layout(len(outs), not isinstance(outs, list), not isinstance(lses, list))
     tensors = [*(outs if isinstance(outs, list) else [outs]), *(lses if isinstance(lses, list) else [lses])]
     if not is_plain(*tensors):
-        merged: tuple[Tensor, Tensor] = torch.ops.online_softmax.merge_attention(*layout.separate(tensors), impl)
+        apart = separate(outs), separate(lses)
+        merged: tuple[Tensor, Tensor] = torch.ops.online_softmax.merge_attention(*apart, impl)
         return merged
     if records(*tensors):
+        layout = _Layout(len(outs), not isinstance(outs, list), not isinstance(lses, list))
         merged = _Merge.apply(layout, impl, *tensors)
         return merged
-    out, lse = implementation("attention", tensors[0], impl).merge(*layout.separate(tensors))
+    out, lse = implementation("attention", tensors[0], impl).merge(outs, lses)
     return out, lse
 
 
@@ -55,7 +56,7 @@ class _Merge(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layout: _Layout, impl: str, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        out, lse = implementation("attention", tensors[0], impl).merge(*layout.separate(tensors))
+        out, lse = implementation("attention", tensors[0], impl).merge(*layout.grouped(tensors))
         ctx.save_for_backward(out, lse, *tensors)
         ctx.how = layout, impl
         ctx.set_materialize_grads(False)
@@ -71,7 +72,7 @@ class _Merge(torch.autograd.Function):
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         if torch.is_grad_enabled():  # create_graph=True
-            pairs = differentiable_merge_gradient(grad_out, grad_lse, *layout.separate(tensors))
+            pairs = differentiable_merge_gradient(grad_out, grad_lse, *map(separate, layout.grouped(tensors)))
             stacked = (layout.outs_stacked, layout.lses_stacked)
             joined = [[torch.stack(part)] if one else part for part, one in zip(pairs, stacked, strict=True)]
             return None, None, *joined[0], *joined[1]
@@ -80,7 +81,7 @@ class _Merge(torch.autograd.Function):
             for tensor, want in zip(tensors, ctx.needs_input_grad[2:], strict=True)
         ]
         module = implementation("attention", out, impl)
-        module.merge_backward(grad_out, grad_lse, *layout.separate(tensors), out, lse, *layout.separate(filled))
+        module.merge_backward(grad_out, grad_lse, *layout.grouped(tensors), out, lse, *layout.grouped(filled))
         return None, None, *filled
 
 
