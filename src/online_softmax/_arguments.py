@@ -48,6 +48,8 @@ def flag(name: str, value: Any) -> bool:
 
 def integer(name: str, value: Any, wanted: str = "an int") -> int:
     """value as an int; bools and floats are refused."""
+    if type(value) is int:
+        return value
     number = _index(value)
     if number is None:
         raise TypeError(f"{name} is {value!r}; wanted {wanted}")
@@ -76,6 +78,8 @@ def lengths(name: str, given: Any, each: Sequence[Any], wanted: str) -> tuple[in
 
 def number_of(name: str, value: Any, wanted: str = "a plain number") -> float:
     """value as a finite float; the error names the argument."""
+    if type(value) is float and -math.inf < value < math.inf:
+        return value
     if isinstance(value, _NO_NUMBERS) or is_tensor(value):
         raise TypeError(f"{name} is {value!r}; wanted {wanted}")
     try:

@@ -21,6 +21,24 @@ from .._arrays import dense
 LIBRARY = torch.library.Library("online_softmax", "DEF")
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def is_ordinary(x: Tensor) -> bool:
+    """Whether x can pass every check below at once: dense, floating, with data, in eager mode with nothing special on.
+
+    Small calls are nothing but overhead: this is asked first, and what says no goes the long way, to its own error.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in _PLAIN
+        and x.dtype in _FLOATS
+        and x.layout is torch.strided
+        and not (x.is_nested or x.is_meta or x.is_neg())
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+        and not torch._C._len_torch_dispatch_stack()
+    )
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
@@ -48,18 +66,22 @@ def refuse_transforms() -> None:
 
 def records(*tensors: Tensor | None) -> bool:
     """Whether autograd would record an operation on these tensors."""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def autocast_to_float32(x: Tensor) -> bool:
     """Whether torch's autocast would run softmax and losses of x in fp32: on CUDA only."""
-    return x.device.type == "cuda" and x.dtype != torch.float64 and torch.is_autocast_enabled("cuda")
+    return x.is_cuda and x.dtype != torch.float64 and torch.is_autocast_enabled("cuda")
 
 
 def as_floating(x: Tensor, name: str) -> Tensor:
     """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
     x = dense(x, name)
-    if x.dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+    if x.dtype in _FLOATS:
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
         spelled = str(x.dtype).removeprefix("torch.")
@@ -69,7 +91,7 @@ def as_floating(x: Tensor, name: str) -> Tensor:
 
 def stored(grad: Tensor | None) -> Tensor | None:
     """An incoming gradient as its memory holds it (see _arrays.dense)."""
-    return grad if grad is None else grad.resolve_neg()
+    return grad.resolve_neg() if grad is not None and grad.is_neg() else grad
 
 
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from ..._arguments import answers_synonyms, flag, integer
 from ..._arrays import Array, as_array, detached, is_tensor, namespace
 from ..._dispatch import device_type, implementation
-from .arguments import Prepared, check_range, fitting_target, make_options, prepare
-from .options import Aux, Forward
+from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
+from .options import Aux, Forward, Options
 
 
 @answers_synonyms
@@ -86,12 +86,9 @@ def cross_entropy(
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
     inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
-    _refuse_transforms(input)
-    ready = prepare(input, target, weight, num_items, options)
+    ready = _prepared(input, target, weight, num_items, options)
     if is_tensor(ready.logits):
-        from . import torch_op
-
-        return _answer(torch_op.cross_entropy(ready, input, inplace, return_aux, impl), ready, return_aux)
+        return _answer(_tensors().cross_entropy(ready, input, inplace, return_aux, impl), ready, return_aux)
     if inplace:
         raise ValueError("inplace=True needs a tensor that autograd records; for arrays use cross_entropy_with_grad")
     check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
@@ -134,8 +131,7 @@ def cross_entropy_with_grad(
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
     return_aux = flag("return_aux", return_aux)
-    _refuse_transforms(input)
-    ready = prepare(detached(input), detached(target), detached(weight), num_items, options)
+    ready = _prepared(detached(input), detached(target), detached(weight), num_items, options)
     if device_type(ready.logits) == "cpu":
         check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
     module = implementation("cross_entropy", ready.logits, impl)
@@ -150,12 +146,27 @@ def cross_entropy_with_grad(
     return _answer(result, ready, return_aux), ready.to_input(gradient)
 
 
-def _refuse_transforms(input: Any) -> None:
-    """vmap, grad, jvp of a tensor get their error before anything is reshaped."""
-    if is_tensor(input):
-        from .._torch import refuse_transforms
+_torch_op: Any = None
 
-        refuse_transforms()
+
+def _tensors() -> Any:
+    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond."""
+    global _torch_op
+    if _torch_op is None:
+        from . import torch_op
+
+        _torch_op = torch_op
+    return _torch_op
+
+
+def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
+    """The arguments in the form of implementations; the commonest ones are that already."""
+    if is_tensor(input):
+        if weight is None and num_items is None and _tensors().are_rows_and_indices(input, target):
+            return as_they_are(input, target, options)
+        # vmap, grad, jvp of a tensor get their error before anything is reshaped.
+        _tensors().refuse_transforms()
+    return prepare(input, target, weight, num_items, options)
 
 
 def _answer(result: Forward, ready: Prepared, return_aux: bool) -> Any:

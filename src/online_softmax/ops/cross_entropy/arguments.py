@@ -60,6 +60,15 @@ def make_options(
     return Options(ignore_index, reduction, label_smoothing, scale, softcap, number_of("z_loss", z_loss))
 
 
+def _itself(a: Array) -> Array:
+    return a
+
+
+def as_they_are(logits: Array, target: Array, options: Options) -> Prepared:
+    """(M, C) logits and M class indices that are all an implementation asks for: what `prepare` makes of them."""
+    return Prepared(logits, target, None, None, options, tuple(logits.shape[:1]), _itself, _itself)
+
+
 def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """Logits, targets and weights in the form of this module, whatever form torch's cross_entropy accepts."""
     input = floating_array(input, "input")
@@ -160,7 +169,7 @@ def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int
 
     `target` is flat; `shape` is the one the caller knows it by.
     """
-    if not is_integer(target.dtype) or _all_are_classes(target, classes):
+    if _is_floating(target) or _all_are_classes(target, classes):
         return
     xp = namespace(target)
     bad = ((target < 0) | (target >= classes)) & (target != ignore_index)
@@ -171,12 +180,19 @@ def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int
         raise IndexError(f"target[{place}] is {int(target[row])}; wanted {wanted}, or ignore_index ({ignore_index})")
 
 
+def _is_floating(target: Array) -> bool:
+    return target.is_floating_point() if is_tensor(target) else is_floating(target.dtype)
+
+
 def _all_are_classes(target: Array, classes: int) -> bool:
     """Whether every index lies in [0, classes): quickly told, where an ignored one needs a closer look."""
     if 0 in target.shape:
         return True
     if is_tensor(target):
+        if target.numel() <= 64:  # a list is made sooner than one of torch's operations starts
+            values = target.tolist()
+            return bool(min(values) >= 0 and max(values) < classes)
         low, high = target.aminmax()
-        return bool(low >= 0) and bool(high < classes)
+        return bool(low.item() >= 0 and high.item() < classes)
     xp = namespace(target)
     return bool(xp.min(target) >= 0) and bool(xp.max(target) < classes)

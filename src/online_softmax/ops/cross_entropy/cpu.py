@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._cpu import _native
-from ..._cpu.arrays import argument, compute_dtype, empty, readable, threads_for
+from ..._cpu.arrays import argument, compute_dtype, empty, empty_like, readable, threads_for
 from .options import Forward, Options
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}  # kernels.h
@@ -24,15 +24,16 @@ def forward(
     """Loss, lse and what else is asked for, of (M, C) logits."""
     dtype = compute_dtype(logits)
     rows = logits.shape[:1]
+    lse = empty(logits, rows, dtype)
     result = Forward(
         loss=empty(logits, rows if options.reduction == "none" else (), dtype),
-        lse=empty(logits, rows, dtype),
-        lse_low=empty(logits, rows, dtype),
+        lse=lse,
+        lse_low=empty_like(lse, dtype),
         divisors=empty(logits, (2,), dtype),
         z_loss=empty(logits, rows, dtype) if aux else None,
         predicted=empty(logits, rows, _int64(dtype)) if aux else None,
         entropy=empty(logits, rows, dtype) if aux else None,
-        gradient=empty(logits, logits.shape, logits.dtype) if gradient is True else gradient,
+        gradient=empty_like(logits, logits.dtype) if gradient is True else gradient,
     )
     done = _native.cross_entropy_forward(
         argument(logits),
@@ -75,7 +76,7 @@ def backward(
     gradient: Any = True,
 ) -> Any:
     """The gradient of the logits, from the forward pass's lse and divisors."""
-    out = empty(logits, logits.shape, logits.dtype) if gradient is True else gradient
+    out = empty_like(logits, logits.dtype) if gradient is True else gradient
     done = _native.cross_entropy_backward(
         argument(logits),
         argument(target),

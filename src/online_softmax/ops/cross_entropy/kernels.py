@@ -10,6 +10,7 @@ import torch
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
 from ..._cuda.launch import Loaded, load, load_first_fitting
+from ..._cuda.ready import Ready, find, keep
 from .options import Options
 from .switches import MASS_THREADS, Switches, plan
 from .switches import backward as plan_backward
@@ -78,36 +79,32 @@ def run(
     `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy.  Classes lie side by side in
     logits, gradient and target.
     """
+    labels = (target.data_ptr(), target.stride(0), _at(weight))
+    first, plane = rows_out.data_ptr(), rows_out.stride(0) * rows_out.element_size()
+    results = (divisors.data_ptr(), first, first + plane, first + 2 * plane)
+    more = (0, 0, 0) if aux is None else (aux[0].data_ptr(), aux[1].data_ptr(), aux[2].data_ptr())
+    gradient_step = 0 if gradient is None else gradient.stride(0)
+    layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, gradient_step)
+    compiled_in = (target.dtype, weight is None, aux is None, gradient is None)
+    key = ("cross_entropy", logits.get_device(), logits.dtype, layout, compiled_in, options)
+    ready = find(key)
+    if ready is not None:
+        sizes, numbers = ready.rest[:4], ready.rest[4:]
+        ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
+        return
     rows, classes = logits.shape
     step = logits.stride(0)
     words = _words(logits)
     switches = _switches(target, weight, options, aux is not None, gradient is not None)
     kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
-    gradient_step = 0 if gradient is None else gradient.stride(0)
-    labels = (target.data_ptr(), target.stride(0), _at(weight))
     factors = _factors(options)
     z_loss = float(options.z_loss)
-    summary = (
-        z_loss,
-        z_loss if options.reduction == "none" else 0.0,
-        divisors.data_ptr(),
-        *(rows_out.data_ptr() + i * rows_out.stride(0) * rows_out.element_size() for i in range(3)),
-        *((0, 0, 0) if aux is None else (tensor.data_ptr() for tensor in aux)),
-    )
+    numbers = (options.ignore_index, *factors, z_loss, z_loss if options.reduction == "none" else 0.0)
     if not split:
-        kernels[0](
-            shape.grid(rows, kernels[0].resident),
-            logits.data_ptr(),
-            _at(gradient),
-            rows,
-            classes,
-            step,
-            gradient_step,
-            *labels,
-            options.ignore_index,
-            *factors,
-            *summary,
-        )
+        sizes = (rows, classes, step, gradient_step)
+        grid = shape.grid(rows, kernels[0].resident)
+        kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
+        keep(key, Ready(kernels[0], grid, (*sizes, *numbers)))
         return
     add, merge, write = kernels
     pieces = shape.pieces(words)
@@ -122,9 +119,9 @@ def run(
         classes,
         step,
         *labels,
-        options.ignore_index,
-        *factors,
-        *summary,
+        *numbers,
+        *results,
+        *more,
         row_factors.data_ptr(),
     )
     if gradient is not None:

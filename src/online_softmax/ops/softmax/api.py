@@ -102,11 +102,22 @@ def log_softmax(
     return _normalised("log_softmax", x, axis, where, dtype, out, impl)
 
 
-def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any, impl: str) -> Array:
-    if type(x) is not np.ndarray and is_tensor(x):
+_torch_op: Any = None
+
+
+def _tensors() -> Any:
+    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond."""
+    global _torch_op
+    if _torch_op is None:
         from . import torch_op
 
-        return torch_op.normalised(name, x, axis, where, dtype, out, impl)
+        _torch_op = torch_op
+    return _torch_op
+
+
+def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any, impl: str) -> Array:
+    if type(x) is not np.ndarray and is_tensor(x):
+        return _tensors().normalised(name, x, axis, where, dtype, out, impl)
     x = floating_array(x, "x")
     axes = normalise_axes(axis, x.ndim)
     dtype = x.dtype if dtype is None else result_dtype(dtype, x)
@@ -179,9 +190,7 @@ def logsumexp(
     """
     keepdims, return_sign = flag("keepdims", keepdims), flag("return_sign", return_sign)
     if is_tensor(x):
-        from . import torch_op
-
-        run, x, axes, dtype = torch_op.prepare_logsumexp(x, axis, dtype, impl)
+        run, x, axes, dtype = _tensors().prepare_logsumexp(x, axis, dtype, impl)
     else:
         x = floating_array(x, "x")
         axes, dtype = normalise_axes(axis, x.ndim), result_dtype(dtype, x)

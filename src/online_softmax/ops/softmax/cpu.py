@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..._cpu import _native
-from ..._cpu.arrays import ELEMENTS_A_TASK, argument, empty, readable, threads_for
+from ..._cpu.arrays import ELEMENTS_A_TASK, argument, empty, empty_like, readable, threads_for
 
 _SOFTMAX, _LOG_SOFTMAX, _LOGSUMEXP = 0, 1, 2  # kernels.h
 
@@ -41,7 +41,7 @@ def log_softmax_backward(grad: Any, y: Any, axis: int, dtype: Any, out: Any = No
 def logsumexp_backward(grad: Any, x: Any, lse: Any, axis: int, out: Any = None) -> Any:
     """grad * exp(x - lse), in the dtype of `x`."""
     if out is None:
-        out = empty(x, x.shape, x.dtype)
+        out = empty_like(x, x.dtype)
     arrays = argument(x), argument(grad), argument(lse)
     if not _native.logsumexp_backward(*arrays, argument(out), axis, threads_for(x)):
         result = logsumexp_backward(readable(grad), readable(x), readable(lse), axis)
@@ -56,7 +56,7 @@ def _forward(operation: int, x: Any, axis: int, dtype: Any, out: Any) -> Any:
             out = np.empty(x.shape, dtype)
             if _native.softmax_forward(operation, x, out, axis, 1):
                 return out
-        out = empty(x, x.shape, dtype)
+        out = empty_like(x, dtype)
     if not _native.softmax_forward(operation, argument(x), argument(out), axis, threads_for(x)):
         fresh = empty(x, out.shape, dtype)
         out[...] = _forward(operation, readable(x), axis, dtype, fresh)
@@ -65,7 +65,7 @@ def _forward(operation: int, x: Any, axis: int, dtype: Any, out: Any) -> Any:
 
 def _backward(operation: int, grad: Any, y: Any, axis: int, dtype: Any, out: Any) -> Any:
     if out is None:
-        out = empty(y, y.shape, dtype)
+        out = empty_like(y, dtype)
     if not _native.softmax_backward(operation, argument(grad), argument(y), argument(out), axis, threads_for(y)):
         out[...] = _backward(operation, readable(grad), readable(y), axis, dtype, None)
     return out

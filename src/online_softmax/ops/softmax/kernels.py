@@ -10,6 +10,7 @@ from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
 from ..._cuda.launch import Loaded, load_first_fitting
 from ..._cuda.limits import Limits
+from ..._cuda.ready import Ready
 from ..._cuda.rows import Rows, compute_dtype
 from . import plans
 from .plans import LOGSUMEXP, Plan
@@ -30,23 +31,16 @@ def _kernels(
     return loaded, plan.shape, plan.file
 
 
-def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
-    """Launch over all rows; logsumexp leaves one number a row."""
+def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> Ready | None:
+    """Launch over all rows; logsumexp leaves one number a row.  Returns how to do it again, if it was one launch."""
     x = rows.tensor
     words = geometry.words_of(rows.length, x.element_size(), rows.aligned)
     kernels, shape, file = _kernels("forward", x.get_device(), operation, x.dtype, y.dtype, words)
     where = (rows.inner, rows.outer_stride, rows.inner_stride)
     if file != "split.cu":
-        kernels[0](
-            shape.grid(rows.number, kernels[0].resident),
-            x.data_ptr(),
-            y.data_ptr(),
-            rows.number,
-            rows.length,
-            *where,
-            y_stride,
-        )
-        return
+        grid, rest = shape.grid(rows.number, kernels[0].resident), (rows.number, rows.length, *where, y_stride)
+        kernels[0](grid, x.data_ptr(), y.data_ptr(), *rest)
+        return Ready(kernels[0], grid, rest)
     pieces = shape.pieces(words)
     states = torch.empty((rows.number, pieces, 2), dtype=compute_dtype(x.dtype, y.dtype), device=x.device)
     summarise, merge, write = kernels
@@ -56,26 +50,27 @@ def forward(operation: int, rows: Rows, y: torch.Tensor, y_stride: int) -> None:
         write(
             rows.number * pieces, x.data_ptr(), y.data_ptr(), rows.length, pieces, *where, y_stride, states.data_ptr()
         )
+    return None
 
 
-def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int) -> None:
-    """Launch over all rows."""
+def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: int) -> Ready | None:
+    """Launch over all rows.  Returns how to do it again, if it was one launch."""
     words = geometry.words_of(y.length, y.tensor.element_size(), y.aligned)
     device, dtype = y.tensor.get_device(), y.tensor.dtype
     kernels, shape, file = _kernels("backward", device, operation, dtype, dx.dtype, words)
     pointers = (grad.tensor.data_ptr(), y.tensor.data_ptr())
     where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
     if file == "backward.cu":
-        kernels[0](
-            shape.grid(y.number, kernels[0].resident), *pointers, dx.data_ptr(), y.number, y.length, *where, dx_stride
-        )
-        return
+        grid, rest = shape.grid(y.number, kernels[0].resident), (y.number, y.length, *where, dx_stride)
+        kernels[0](grid, *pointers, dx.data_ptr(), *rest)
+        return Ready(kernels[0], grid, rest)
     pieces = shape.pieces(words)
     sums = torch.empty((y.number, pieces), dtype=compute_dtype(dtype, dx.dtype), device=dx.device)
     add, merge, write = kernels
     add(y.number * pieces, *pointers, y.length, pieces, *where, sums.data_ptr())
     merge(y.number, sums.data_ptr(), pieces)
     write(y.number * pieces, *pointers, dx.data_ptr(), y.length, pieces, *where, dx_stride, sums.data_ptr())
+    return None
 
 
 def logsumexp_backward(grad: torch.Tensor, x: Rows, lse: torch.Tensor, dx: torch.Tensor, dx_stride: int) -> None:

@@ -12,11 +12,25 @@ from ..._arguments import check_where, merge_axes, normalise_axes
 from ..._arrays import namespace, result_dtype
 from ..._dispatch import implementation
 from ..._out import check_out
-from .._torch import LIBRARY, as_floating, autocast_to_float32, define, is_plain, once, records, refuse_transforms
+from .._torch import (
+    LIBRARY,
+    as_floating,
+    autocast_to_float32,
+    define,
+    is_ordinary,
+    is_plain,
+    once,
+    records,
+    refuse_transforms,
+)
 
 
 def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Tensor | None, impl: str) -> Tensor:
     """softmax or log_softmax (`name`) of a tensor; the arguments are those of the public functions."""
+    if where is None and dtype is None and out is None and type(axis) is int and is_ordinary(x):
+        ndim = x.ndim
+        if -ndim <= axis < ndim:
+            return _apply_to_plain(name, x, axis % ndim, _result_dtype(x, None), impl)
     x = as_floating(x, "x")
     refuse_transforms()
     to = _result_dtype(x, dtype)
@@ -70,8 +84,12 @@ def _apply(name: str, x: Tensor, axis: int, dtype: torch.dtype, impl: str) -> Te
     if not is_plain(x):
         y: Tensor = torch.ops.online_softmax.rows(x, name, axis, dtype, impl)
         return y
+    return _apply_to_plain(name, x, axis, dtype, impl)
+
+
+def _apply_to_plain(name: str, x: Tensor, axis: int, dtype: torch.dtype, impl: str) -> Tensor:
     if records(x):
-        y = _Rows.apply(x, name, axis, dtype, impl)
+        y: Tensor = _Rows.apply(x, name, axis, dtype, impl)
         return y
     return _forward(x, name, axis, dtype, impl)
 
@@ -121,11 +139,13 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         name, axis, dtype, impl = ctx.how
-        saved, y = ctx.saved_tensors[0], ctx.saved_tensors[-1]
+        saved, *rest = ctx.saved_tensors
+        y = rest[0] if rest else saved
+        (grad,) = grads
         if torch.is_grad_enabled():  # create_graph=True
-            dx = _differentiable_backward(grads[0], saved, y, name, axis, dtype)
+            dx = _differentiable_backward(grad, saved, y, name, axis, dtype)
         else:
-            dx = _backward(grads[0].resolve_neg(), saved, y, name, axis, dtype, impl)
+            dx = _backward(grad.resolve_neg() if grad.is_neg() else grad, saved, y, name, axis, dtype, impl)
         return dx, None, None, None, None
 
 

@@ -1,0 +1,35 @@
+"""Launches kept ready.
+
+What lies between a small call and its kernel are questions about shapes, strides and alignment that had the same
+answers the last time.  A key of everything they depend on finds the kernel, the grid and the arguments that follow the
+pointers; only what needs no copy and one launch is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from .launch import Loaded
+
+_KEPT = 4096
+
+
+class Ready(NamedTuple):
+    """A launch without its pointers: `kernel(grid, *pointers, *rest)`."""
+
+    kernel: Loaded
+    grid: int
+    rest: tuple[int | float, ...]
+
+
+_ready: dict[Hashable, Ready] = {}
+
+find = _ready.get
+
+
+def keep(key: Hashable, launch: Ready) -> None:
+    """Let `find(key)` return it."""
+    if len(_ready) >= _KEPT:  # as many shapes will not come back soon
+        _ready.clear()
+    _ready[key] = launch
