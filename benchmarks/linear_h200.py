@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import online_softmax as osm
-from online_softmax._dispatch import availability, implementation
-from online_softmax.ops.cross_entropy.options import Options
+from online_softmax._dispatch import availability
 
 SHAPES = [(4096, 4096, 128256), (8192, 4096, 128256), (8192, 2304, 256000), (32768, 2048, 32000)]
 LIGERS = [(2048, h, v) for h, v in [(4096, 32000), (4096, 128256), (3584, 152064), (5120, 152064), (8192, 152064),
@@ -86,29 +85,6 @@ def product(case: Case) -> tuple[torch.Tensor, ...]:
         return (torch.mm(case.x, case.w.t()),)
 
 
-def into_an_owned_sum(rows: int = 4096) -> Call:
-    """A design beside ours: the weight's gradient added to an fp32 buffer that the training loop keeps."""
-    kept: dict[str, torch.Tensor] = {}
-
-    @torch.no_grad()
-    def call(case: Case) -> tuple[torch.Tensor, ...]:
-        x, w, t = case.x.detach(), case.w.detach(), case.t
-        if "sum" not in kept or kept["sum"].shape != w.shape:
-            kept["sum"] = torch.zeros(w.shape, dtype=torch.float32, device=w.device)
-        module = implementation("cross_entropy", x, "auto")
-        total, dx = kept["sum"], torch.empty_like(x)
-        buffer = x.new_empty(min(rows, len(x)), len(w))
-        for start in range(0, len(x), rows):
-            part = slice(start, start + rows)
-            logits = torch.mm(x[part], w.t(), out=buffer[: len(x[part])])
-            module.forward(logits, t[part], None, float(len(x)), Options(), gradient=logits)
-            torch.mm(logits, w, out=dx[part])
-            torch.addmm(total, logits.t(), x[part], out_dtype=torch.float32, out=total)
-        return (dx,)
-
-    return call
-
-
 def torchs(c: Case) -> torch.Tensor:
     return F.cross_entropy(F.linear(c.x, c.w), c.t)
 
@@ -154,7 +130,6 @@ def contestants(shape: tuple[int, int, int]) -> dict[str, Callable[[], Call]]:
         for rows in (2048, 4096, 8192, 16384):
             if rows < shape[0]:
                 found[f"online-softmax, chunks of {rows}"] = lambda rows=rows: ours(chunk_rows=rows)
-        found["sum in an owned fp32 buffer"] = into_an_owned_sum
     found |= {"torch": lambda: training(torchs), "F.linear_cross_entropy": torch_chunked, "Liger": liger}
     found |= {"Apple CCE": apple, "torch.compile": compiled, "quack": quack}
     return found
@@ -227,8 +202,8 @@ def first_calls(name: str, call: Call, case: Case, right: Any, cuda: bool) -> di
         torch.cuda.synchronize()
         peak = torch.cuda.max_memory_allocated() - before
         found = {"peak": peak, "scratch": peak - sum(a.nbytes for a in answers)}
-    # Another loss, no loss at all, or a gradient summed over calls: nothing that `right` speaks of.
-    if name in ("online-softmax, all options", "product", "sum in an owned fp32 buffer"):
+    # Another loss, or no loss at all: nothing that `right` speaks of.
+    if name in ("online-softmax, all options", "product"):
         return found
     return found | errors(case, answers, right)
 

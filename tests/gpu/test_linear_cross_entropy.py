@@ -57,3 +57,25 @@ def test_vocabulary_in_chunks(dtype, case, monkeypatch):
     for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
         assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
     assert (x.grad[::7] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hidden", [64, 50])
+@pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])
+def test_ignored_rows_may_hold_anything(dtype, hidden, way, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(2)
+    x = torch.randn(ROWS, hidden, device=DEVICE, generator=generator).to(dtype)
+    weight = (torch.randn(CLASSES, hidden, device=DEVICE, generator=generator) / 4).to(dtype).requires_grad_()
+    target = torch.randint(0, CLASSES, (ROWS,), device=DEVICE, generator=generator)
+    target[::7] = -100
+    loss, dx, dw = truth_of(x, weight, target, None)
+    x[::7] = torch.nan
+    x[0] = torch.inf
+    x.requires_grad_()
+    got = osm.linear_cross_entropy(x, weight, target, reduction="sum", **way)
+    got.backward()
+    assert abs(got.item() - loss.item()) <= BOUND[dtype] * abs(loss.item())
+    for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
+        assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
+    assert (x.grad[::7] == 0).all()
