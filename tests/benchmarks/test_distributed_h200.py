@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "distributed_h200.py"
 
 def test_every_section_runs_and_every_check_is_right(tmp_path):
     out = tmp_path / "results.jsonl"
-    small = "--device cpu --rows 16 --classes 200 --tokens 32 --seconds 150".split()
+    small = ["--device", "cpu", "--rows", "16", "--classes", "200", "--tokens", "32", "--seconds", "150"]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(SCRIPT)]
     done = subprocess.run([*command, *small, "--out", out], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
