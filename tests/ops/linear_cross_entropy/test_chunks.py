@@ -94,6 +94,12 @@ class TestPlan:
         assert plan.rows_at_once(fit + 1, 4096, 128256, 2, "cuda", sums=False) == fit
         assert plan.rows_at_once(fit + 1, 4096, 128256, 4, "cuda", sums=True) == fit
 
+    def test_a_large_gpu_takes_more_rows(self):
+        gib = 2**30
+        assert plan.rows_at_once(8192, 2304, 256000, 2, "cuda", True, 139 * gib) == 8192
+        assert plan.rows_at_once(65536, 4096, 128256, 2, "cuda", True, 128 * gib) == 4 * gib // (2 * 128256)
+        assert plan.rows_at_once(65536, 4096, 128256, 2, "cuda", True, 16 * gib) == plan.GPU_ROWS
+
     def test_on_a_cpu_a_chunk_is_a_share_of_the_rows_within_a_size_in_bytes(self):
         assert plan.rows_at_once(4096, 512, 4000, 4, "cpu", sums=True) == 4096 // plan.CPU_SHARE
         assert plan.rows_at_once(600, 512, 4000, 4, "cpu", sums=True) == plan.CPU_ROWS

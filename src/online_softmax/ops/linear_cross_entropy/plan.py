@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 # Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
-# gradient.
+# gradient; and which part of the device's memory a chunk of more rows may take.  A chunk that is the whole batch is
+# still a third of what an unfused step takes: logits, log-probabilities and gradient.
 GPU_ROWS = 4096
+GPU_SHARE = 32
 # On a CPU an eighth of the batch, but rows enough for its matrix products, and at most so many bytes of logits.
 CPU_SHARE = 8
 CPU_ROWS = 256
@@ -17,13 +19,15 @@ LEAST_BYTES = {"cuda": 2**28, "cpu": 2**24}
 LEAST_CLASSES = 512
 
 
-def rows_at_once(rows: int, hidden: int, classes: int, itemsize: int, device: str, sums: bool) -> int:
+def rows_at_once(
+    rows: int, hidden: int, classes: int, itemsize: int, device: str, sums: bool, device_bytes: int = 0
+) -> int:
     """Rows of logits held at a time; `sums` says that the weight's gradient has to be summed over chunks.
 
     Such a sum is kept in fp32, in 4 · hidden bytes a class.  Where the whole batch's logits take no more than a chunk
     and that sum would, they are one chunk: nothing is summed, and each product runs once.
     """
-    fit = GPU_ROWS
+    fit = max(GPU_ROWS, device_bytes // GPU_SHARE // max(classes * itemsize, 1))
     if device == "cpu":
         fit = max(CPU_LEAST_ROWS, min(max(CPU_ROWS, rows // CPU_SHARE), CPU_BYTES // max(classes * itemsize, 1)))
     without_a_sum = fit + (4 * hidden) // itemsize if sums and itemsize < 4 else fit

@@ -37,6 +37,13 @@ def buffer(like: Array, rows: int, columns: int) -> Array:
     return like.new_empty((rows, -(-columns // step) * step))[:, :columns]
 
 
+def device_bytes(x: Array) -> int:
+    """The memory of the GPU that x lies on; 0 for the CPU's arrays."""
+    if isinstance(x, np.ndarray) or x.device.type != "cuda":
+        return 0
+    return int(sys.modules["torch"].cuda.get_device_properties(x.device).total_memory)
+
+
 def ready(x: Array) -> Array:
     """x itself, or a copy if its strides would make every product copy it."""
     if isinstance(x, np.ndarray):

@@ -8,8 +8,9 @@ cross-entropy over n classes computes share · ((1 − ε') q_c + ε' / n) with
 
     share = (1 − ε) + ε · n / V,        ε' = (ε · n / V) / share.
 
-A class index is not shown to it: only one chunk has that class, and its term is a vector's work (`OwnClass`).  Without
-smoothing all rows look ignored; with smoothing, like probabilities that are all 0.
+Only one chunk has the class that an index names.  Without smoothing it is shown to that chunk, and the row looks
+ignored to all others.  With smoothing it is shown to none, for every chunk then has mass of the row: the rows look like
+probabilities that are all 0, and the class's term is a vector's work (`OwnClass`).
 """
 
 from __future__ import annotations
@@ -49,38 +50,42 @@ class Targets:
         if is_integer(problem.target.dtype):
             kinds = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
             self.ignored, self.bad, index = kinds
-            self.own = OwnClass(self, index)
-            self.hidden = xp.full(rows, _IGNORED, dtype=xp.int64, device=self.where)
+            self.index = xp.where(self.ignored | self.bad, _IGNORED, index)
+            own = OwnClass(self, index)
+            self.own_mass: Array | None = own.mass
+            self.own = own if self.options.label_smoothing else None
         else:
             self.ignored = self.bad = xp.zeros(rows, dtype=xp.bool, device=self.where)
+            self.own_mass = None
         mass = self._mass(slice(0, self.classes))
-        mass = mass if self.own is None else mass + self.own.mass
+        mass = mass if self.own_mass is None else mass + self.own_mass
         self.mass = xp.where(self.ignored, 0.0, mass)
 
     def shard(self, classes: slice) -> Shard:
         """The part of `classes`."""
         width, smoothing = classes.stop - classes.start, self.options.label_smoothing
-        if self.own is None:
+        mass = self._mass(classes)
+        if self.own_mass is None:
             target = self.problem.target[:, classes]
         elif smoothing:
             zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
             target = self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
         else:
-            target = self.hidden
+            inside = (self.index >= classes.start) & (self.index < classes.stop)
+            target = self.xp.where(inside, self.index - classes.start, _IGNORED)
+            mass = self.xp.where(inside, self.own_mass, 0.0)
         weight = self.problem.weight
         part = smoothing * (width / self.classes)
         share = (1.0 - smoothing) + part
         options = Options(_IGNORED, "none", part / share, self.options.scale, self.options.softcap, 0.0)
-        # Where no mass is shown, weights would be read for nothing.
-        shown = None if weight is None or (self.own is not None and not smoothing) else weight[classes]
-        return Shard(target, shown, options, share, self._mass(classes))
+        return Shard(target, None if weight is None else weight[classes], options, share, mass)
 
     def _mass(self, classes: slice) -> Array:
         xp, smoothing = self.xp, self.options.label_smoothing
         weight = None if self.problem.weight is None else self.problem.weight[classes]
         width = xp.full((), float(classes.stop - classes.start), dtype=self.compute, device=self.where)
         mass = (smoothing / self.classes) * (width if weight is None else xp.sum(weight))
-        if self.own is not None:
+        if self.own_mass is not None:
             return mass
         q = xp.astype(self.problem.target[:, classes], self.compute)
         return mass + (1.0 - smoothing) * xp.sum(q if weight is None else q * weight, axis=1)
