@@ -79,7 +79,9 @@ def _chunks(problem: Problem, wanted: Wanted | None) -> list[slice]:
     device = "cpu" if not hasattr(problem.input, "is_cuda") else problem.input.device.type
     sums = wanted is not None and wanted.linear_weight and products.narrow(problem.dtypes[1])
     itemsize = problem.input.dtype.itemsize
-    at_once = plan.rows_at_once(count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, products.device_bytes(problem.input))
+    at_once = plan.rows_at_once(
+        count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, products.device_bytes(problem.input)
+    )
     return list(plan.even(count, at_once, 1 if device == "cpu" else 128))
 
 
