@@ -2,22 +2,26 @@
 
     python benchmarks/attention_h200.py > results.jsonl
 
-One JSON object a line.  `copy` is the fraction of the rate at which the same number of bytes is copied in the same run.
-About two minutes on one H200, compilation included.
+One JSON object a line.  `copy` is the fraction of the rate at which a large array is copied in the same run.  Times of
+kernels are those in a CUDA graph over inputs of more than the last cache together; `as_called` is what a call takes in
+a row of calls from Python.  About two minutes on one H200, compilation included.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 import online_softmax as osm
+from online_softmax.bench.record import commit
 
 ROWS, HEADS, SIZE = 4096, 32, 128
+CACHE = 60_000_000  # bytes
 Call = Callable[..., Any]
 
 
@@ -26,21 +30,40 @@ def say(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def milliseconds(calls: dict[str, Call], repeats: int = 20) -> dict[str, float]:
-    """The median of each call, interleaved."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        for _ in range(3):
+def graphed(calls: list[Call], repeats: int = 9) -> float:
+    """Milliseconds of one of the calls in a CUDA graph of them all: nothing of Python's time."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
             call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    times = []
     for _ in range(repeats):
-        for name, call in calls.items():
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) / len(calls))
+    return sorted(times)[len(times) // 2]
+
+
+def as_called(calls: list[Call], rounds: int = 10) -> float:
+    """Milliseconds of one of the calls, one after the other."""
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        for call in calls:
             call()
-            stop.record()
-            stop.synchronize()
-            times[name].append(start.elapsed_time(stop))
-    return {name: sorted(each)[len(each) // 2] for name, each in times.items()}
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / (rounds * len(calls)) * 1e3
 
 
 def in_torch(outs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,9 +75,9 @@ def in_torch(outs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def copy_rate() -> float:
     """Bytes a millisecond, read and write counted."""
-    a = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    b = torch.empty_like(a)
-    return 2 * a.numel() / milliseconds({"copy": lambda: b.copy_(a)})["copy"]
+    a = torch.zeros(2**30, dtype=torch.uint8, device="cuda")
+    b = torch.zeros_like(a)
+    return 2 * a.numel() / graphed([lambda: b.copy_(a)] * 8)
 
 
 def check_merge() -> None:
@@ -163,41 +186,56 @@ def peers(outs: torch.Tensor, lses: torch.Tensor) -> dict[str, Call]:
     return found
 
 
+def inputs(count: int, dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Sets of partial results that together are five times as large as the last cache."""
+    size = count * ROWS * HEADS * SIZE * dtype.itemsize
+    return [
+        (
+            torch.randn(count, ROWS, HEADS, SIZE, device="cuda", dtype=dtype),
+            torch.randn(count, ROWS, HEADS, device="cuda"),
+        )
+        for _ in range(max(2, -(-(5 * CACHE) // size)))
+    ]
+
+
 def time_merge(rate: float, compiled: Call, dtype: torch.dtype, count: int) -> None:
     """Forward: one read of every partial result and one write."""
-    outs = torch.randn(count, ROWS, HEADS, SIZE, device="cuda").to(dtype)
-    lses = torch.randn(count, ROWS, HEADS, device="cuda")
-    listed = [x.clone() for x in outs], [x.clone() for x in lses]
-    calls: dict[str, Call] = {
-        "online_softmax, stacked": lambda: osm.merge_attention(outs, lses),
-        "online_softmax, listed": lambda: osm.merge_attention(*listed),
-        "torch": lambda: in_torch(outs, lses),
-        "torch.compile": lambda: compiled(outs, lses),
+    data = inputs(count, dtype)
+    listed = [([x.clone() for x in outs], [x.clone() for x in lses]) for outs, lses in data]
+    calls: dict[str, list[Call]] = {
+        "online_softmax, stacked": [lambda d=d: osm.merge_attention(*d) for d in data],
+        "online_softmax, listed": [lambda d=d: osm.merge_attention(*d) for d in listed],
+        "torch": [lambda d=d: in_torch(*d) for d in data[:2]],
+        "torch.compile": [lambda d=d: compiled(*d) for d in data],
     }
-    for name, call in peers(outs, lses).items():
-        try:
-            call()
-            calls[name] = call
-        except Exception as error:
-            say(peer=name, partials=count, dtype=str(dtype), failed=str(error)[:200])
+    for outs, lses in data[:1]:
+        for name, call in peers(outs, lses).items():
+            calls[name] = [call]
     least = (count + 1) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
-    for name, ms in milliseconds(calls).items():
-        say(time="merge", dtype=str(dtype), partials=count, by=name, ms=ms, copy=least / ms / rate)
+    for name, each in calls.items():
+        try:
+            alone, called = graphed(each), as_called(each)
+        except Exception as error:
+            say(time="merge", dtype=str(dtype), partials=count, by=name, failed=str(error)[:200])
+            continue
+        more = {"as_called_ms": called, "as_called_copy": least / called / rate}
+        say(time="merge", dtype=str(dtype), partials=count, by=name, ms=alone, copy=least / alone / rate, **more)
 
 
 def time_backward(rate: float, dtype: torch.dtype, count: int) -> None:
     """Backward: every partial result read, its gradient written, and out and its gradient read."""
-    outs = torch.randn(count, ROWS, HEADS, SIZE, device="cuda").to(dtype).requires_grad_()
-    lses = torch.randn(count, ROWS, HEADS, device="cuda").requires_grad_()
-    up = torch.randn_like(outs[0]), torch.randn_like(lses[0])
-    graphs = {"online_softmax": tuple(osm.merge_attention(outs, lses)), "torch": in_torch(outs, lses)}
-
-    def run(graph: tuple[torch.Tensor, ...]) -> Call:
-        return lambda: torch.autograd.grad(graph, (outs, lses), up, retain_graph=True)
-
+    data = [tuple(x.requires_grad_() for x in each) for each in inputs(count, dtype)[:2]]
+    ways: dict[str, Call] = {"online_softmax": lambda *d: tuple(osm.merge_attention(*d)), "torch": in_torch}
     least = (2 * count + 2) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
-    for name, ms in milliseconds({name: run(graph) for name, graph in graphs.items()}, 10).items():
-        say(time="merge backward", dtype=str(dtype), partials=count, by=name, ms=ms, copy=least / ms / rate)
+    for name, way in ways.items():
+        merged = [way(*each) for each in data]
+        up = torch.randn_like(merged[0][0]), torch.randn_like(merged[0][1])
+        calls: list[Call] = [
+            lambda m=m, d=d, up=up: torch.autograd.grad(m, d, up, retain_graph=True)
+            for m, d in zip(merged, data, strict=True)
+        ]
+        ms = as_called(calls)
+        say(time="merge backward", dtype=str(dtype), partials=count, by=name, as_called_ms=ms, copy=least / ms / rate)
 
 
 def main() -> None:
@@ -205,6 +243,7 @@ def main() -> None:
     say(
         machine=torch.cuda.get_device_name(),
         torch=torch.__version__,
+        commit=commit(),
         python=platform.python_version(),
         online_softmax=osm.__version__,
     )
@@ -212,7 +251,7 @@ def main() -> None:
     check_attention()
     rate = copy_rate()
     say(copy_bytes_per_second=rate * 1e3)
-    compiled = torch.compile(in_torch)
+    compiled = torch.compile(in_torch, dynamic=False)
     for dtype in (torch.bfloat16, torch.float32):
         for count in (2, 4, 8, 32):
             time_merge(rate, compiled, dtype, count)

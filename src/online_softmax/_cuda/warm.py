@@ -244,7 +244,7 @@ def _warm_merge_attention(wanted: _Wanted, length: int, dtype: torch.dtype, devi
         lses = torch.zeros(count, 1, dtype=compute, device=device, requires_grad=True)
         merged = merge_attention(outs, lses, impl="cuda")
         torch.autograd.grad(list(merged), [outs, lses], [torch.zeros_like(part) for part in merged])
-        # Partial results that do not lie evenly in memory have a kernel for each number of them.
+        # Lists have a kernel for each number of partial results; long ones that do not lie evenly are stacked first.
         uneven = [[x.detach()[0].clone().requires_grad_() for _ in range(count)] for x in (outs, lses)]
         for tensors in uneven:
             tensors[:2] = tensors[1::-1]

@@ -47,7 +47,10 @@ def _gradient(logits: torch.Tensor, gradient: Any) -> tuple[torch.Tensor | None,
     if gradient is None:
         return None, None
     if gradient is True:
-        gradient = torch.empty(*logits.shape, dtype=logits.dtype, device=logits.device)
+        if logits.is_contiguous():
+            gradient = torch.empty_like(logits)  # in half the time of torch.empty
+        else:
+            gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
         return gradient, gradient
     if gradient.dtype == logits.dtype and (gradient.shape[1] <= 1 or gradient.stride(1) == 1):
         return gradient, gradient

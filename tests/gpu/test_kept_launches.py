@@ -1,0 +1,149 @@
+"""A launch that is kept serves only calls like the one it was made by."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from cases import DEVICE, random_rows
+
+import online_softmax as osm
+
+if torch.cuda.is_available():
+    from online_softmax._cuda import ready
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    ready._ready.clear()
+
+
+def afresh(call):
+    """What the call gives when no launch is kept."""
+    ready._ready.clear()
+    return call()
+
+
+def layouts(dtype):
+    """Tensors of one shape that lie in memory in ways that matter to a kernel."""
+    x = random_rows(8, 256, dtype)
+    wide = random_rows(8, 2 * 256 + 1, dtype)
+    return {
+        "contiguous": x,
+        "starts off 16 bytes": wide.flatten()[1 : 1 + 8 * 256].view(8, 256),
+        "rows apart": wide[:, :256],
+        "rows apart, off 16 bytes": wide[:, 3:259],
+        "elements apart": wide[:, : 2 * 256 : 2],
+        "columns": random_rows(256, 8, dtype).T,
+        "one row for all": x[:1].expand(8, 256),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_rows_in_every_layout(name, dtype):
+    def call(x):
+        x = x.detach().requires_grad_()
+        y = getattr(osm, name)(x, -1)
+        return y.detach(), *torch.autograd.grad(y, x, torch.ones_like(y))
+
+    # detach keeps the strides; the second round finds what the first has kept, under seven keys.
+    given = layouts(dtype)
+    wanted = {key: afresh(lambda x=x: call(x)) for key, x in given.items()}
+    ready._ready.clear()
+    for _ in range(2):
+        for key, x in given.items():
+            for one, other in zip(call(x), wanted[key], strict=True):
+                assert torch.equal(one, other), key
+    assert ready._ready
+
+
+def test_dtypes_and_autocast():
+    x = random_rows(8, 256, torch.bfloat16)
+    half, single = osm.softmax(x), osm.softmax(x, dtype=torch.float32)
+    with torch.autocast("cuda"):
+        assert torch.equal(osm.softmax(x), single)
+    assert torch.equal(osm.softmax(x), half)
+    assert half.dtype == torch.bfloat16
+    assert single.dtype == torch.float32
+
+
+def test_one_shape_along_two_axes():
+    x = random_rows(64, 64, torch.float32)
+    wanted = [afresh(lambda axis=axis: osm.softmax(x, axis)) for axis in (0, 1)]
+    ready._ready.clear()
+    for _ in range(2):
+        assert all(torch.equal(osm.softmax(x, axis), wanted[axis]) for axis in (0, 1))
+    x = random_rows(64, 64, torch.float32).reshape(64, 64, 1)
+    for _ in range(2):
+        assert torch.equal(osm.softmax(x, 1)[:, :, 0], osm.softmax(x[:, :, 0]))
+        assert torch.equal(osm.softmax(x, 2), torch.ones_like(x))
+
+
+def test_cross_entropy_with_changing_options_layouts_and_targets():
+    logits = layouts(torch.float32)
+    target = torch.randint(0, 256, (8,), device=DEVICE)
+    calls = [
+        (key, lambda x=x, t=t, o=o: osm.cross_entropy_with_grad(x, t, **o))
+        for key, x in logits.items()
+        for t in (target, target.int(), torch.stack([target, target], 1)[:, 0])
+        for o in (
+            {},
+            {"reduction": "sum"},
+            {"scale": 2.0},
+            {"scale": 3.0},
+            {"z_loss": 0.1},
+            {"ignore_index": int(target[0])},
+        )
+    ]
+    wanted = [afresh(call) for _, call in calls]
+    ready._ready.clear()
+    for _ in range(2):
+        for (key, call), (loss, gradient) in zip(calls, wanted, strict=True):
+            again, once_more = call()
+            assert torch.equal(loss, again), key
+            assert torch.equal(gradient, once_more), key
+
+
+def test_streams_and_graphs():
+    x = random_rows(8, 256, torch.float32)
+    wanted = osm.softmax(x)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = osm.softmax(x)
+    side.synchronize()
+    assert torch.equal(y, wanted)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z = osm.softmax(x)
+    x.neg_()
+    graph.replay()
+    assert torch.equal(z, osm.softmax(x))
+    assert not torch.equal(z, wanted)
+
+
+def test_threads_share_what_is_kept():
+    given = [random_rows(8, 256, torch.float32, seed=seed) for seed in range(8)]
+    wanted = [osm.softmax(x) for x in given]
+    torch.cuda.synchronize()
+    right = []
+
+    def work(x, y):
+        right.append(all(torch.equal(osm.softmax(x), y) for _ in range(200)))
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(given, wanted, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 8
+
+
+def test_no_more_than_a_bound_is_kept(monkeypatch):
+    monkeypatch.setattr(ready, "_KEPT", 3)
+    x = random_rows(8, 256, torch.float32)
+    for rows in range(1, 9):
+        assert torch.equal(osm.softmax(x[:rows]), osm.softmax(x)[:rows])
+        assert len(ready._ready) <= 3
