@@ -13,6 +13,7 @@ using namespace online_softmax;
 using Target = TARGET;
 using Weight = WeightInMemory<Compute>;
 using Mass = ClassMass<Compute, Weight, Target>;
+using Word = Pack<Input, kElements>;
 static_assert(kCluster == 1, "pieces are blocks");
 
 constexpr int kMassThreads = 512, kMassBlock = 8;  // added up by themselves first: no long accumulation
@@ -44,6 +45,37 @@ sum_masses(const Target* targets, int64 target_stride, const Compute* weight, in
     if (lane == 0) masses[blockIdx.x] = sum;
 }
 
+// The same number, but what follows from it is worked out where it is used, not kept from the beginning.
+__device__ __forceinline__ int here(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+// This thread's words, all of them asked for before the first is used; 0 where a position is not the row's.
+__device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* from, const Part& part, int thread) {
+    if (part.all_whole<kSlots, kGroup>(thread)) {
+#pragma unroll
+        for (int i = 0; i < kSlots; ++i) found[i] = Word::load(from + (thread + i * kGroup) * kElements);
+        return;
+    }
+    const int first = here(thread);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+        const int word = i * kGroup + first;
+        if (part.whole(word)) {
+            found[i] = Word::load(from + word * kElements);
+            continue;
+        }
+        Compute values[kElements];
+#pragma unroll
+        for (int k = 0; k < kElements; ++k) {
+            values[k] = 0;
+            if (part.holds(word * kElements + k)) values[k] = Compute(widen(from[word * kElements + k]));
+        }
+        found[i] = Word::of(values);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int classes, int pieces, int64 logits_stride,
                        int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
@@ -62,12 +94,12 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     Part part = part_of_row<Input>(index == 0 ? head : 0, int(left < room ? left : room), 0, kGroup * kSlots);
     part.column += int(offset);  // columns are the whole row's
 
-    Compute values[kValues];
-    load_words<Input, kSlots, kGroup>(values, start + part.column, part, thread, Compute(0));
+    Word words[kSlots];
+    read_words(words, start + part.column, part, thread);
 
     // The class of an index target, the mass on it, and the mass of all classes.
     const Target* const target = targets + row * target_stride;
-    const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
+    const Compute spread = kSpread ? Compute(smoothing / classes) : Compute(0), kept_mass = Compute(1 - smoothing);
     bool kept = true, known = true;
     int own_class = -1;
     Compute own_mass = 0, mass = 1;  // (1 - eps) + C (eps / C), without its rounding
@@ -81,6 +113,10 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
         own_mass = label_weight * (kept_mass + spread);
         if constexpr (kWeighted) mass = label_weight * kept_mass + (kSmoothing ? spread * masses[0] : Compute(0));
     }
+    // Its logit is read before anything is written, by the thread that writes its gradient.
+    const int own_position = own_class - part.column;
+    const bool owner = own_class >= 0 && part.holds(own_position) && own_position / kElements % kGroup == thread;
+    const Compute own_logit = owner ? Compute(widen(start[own_class])) : Compute(0);
 
     // A row without a finite lse (NaN, +inf, nothing but -inf) has no gradient to give: NaN.
     const Compute given = lses[row], lse_low = lse_lows[row];
@@ -97,20 +133,52 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     const Compute chain = kScaled ? logit.scale : Compute(1);
     const Compute factor = pull * chain, own_push = on_class * own_mass * chain;
     const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
+    const auto gradient_of = [&](Compute raw, Compute taken) {
+        Compute slope = 1;
+        const Compute x = logit(raw, slope);
+        return silent ? Compute(0) : (ExpOf()((x - lse) - lse_low) * factor - taken) * slope;
+    };
     const Weight weight_of(nullptr, weight, 0, 0);
     const Mass mass_of{weight_of, target, kept_mass, spread};
-    store_words<Input, kSlots, kElements, kGroup, Compute>(
-        gradient + row * gradient_stride, part, thread, [&](int i, int position) -> Compute {
-            if (silent) return 0;
-            const int column = position + part.column;
-            Compute slope = 1;
-            const Compute x = logit(values[i], slope);
+    Input* const target_row = gradient + row * gradient_stride;
+    Input* const to = target_row + part.column;
+    Compute results[kElements];
+    const auto compute = [&](int i, int word, bool whole) {
+        words[i].unpack(results);
+#pragma unroll
+        for (int k = 0; k < kElements; ++k) {
+            const int position = word * kElements + k;
             Compute taken = 0;
             if constexpr (kSpread) {
-                const bool there = !(kProbabilities || kWeighted) || part.holds(position);
-                if (there) taken = push * mass_of(column);
+                const bool there = whole || !(kProbabilities || kWeighted) || part.holds(position);
+                if (there) taken = push * mass_of(position + part.column);
             }
-            if (!kProbabilities && column == own_class) taken = own_push;
-            return (ExpOf()((x - lse) - lse_low) * factor - taken) * slope;
-        });
+            results[k] = gradient_of(results[k], taken);
+        }
+    };
+    const bool aligned = aligned_with<Input, kElements>(target_row, part);
+    if (aligned && part.all_whole<kSlots, kGroup>(thread)) {
+#pragma unroll
+        for (int i = 0; i < kSlots; ++i) {
+            compute(i, thread + i * kGroup, true);
+            Word::of(results).store(to + (thread + i * kGroup) * kElements);
+        }
+    } else {
+        const int first = here(thread);
+#pragma unroll
+        for (int i = 0; i < kSlots; ++i) {
+            const int word = i * kGroup + first;
+            compute(i, word, false);
+            if (aligned && part.whole(word)) {
+                Word::of(results).store(to + word * kElements);
+            } else {
+#pragma unroll
+                for (int k = 0; k < kElements; ++k) {
+                    const int position = word * kElements + k;
+                    if (part.holds(position)) to[position] = Narrow<Input>::one(results[k]);
+                }
+            }
+        }
+    }
+    if (owner) target_row[own_class] = Narrow<Input>::one(gradient_of(own_logit, own_push));  // over what it just wrote
 }
