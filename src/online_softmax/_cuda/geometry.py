@@ -115,9 +115,18 @@ def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
 
 
 def staged(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """Forward of rows too long for registers: kept in shared memory, by clusters that stay."""
-    for threads, slots in ((512, 8), (512, 12), (512, 16), (512, 20), (512, 24)):
-        shape = Geometry(threads, threads, slots, limits.largest_cluster, persistent=True)
+    """Forward of rows too long for registers: three blocks a multiprocessor, or one that stays."""
+    threads, most = (512, 8) if itemsize == 2 else (256, 16)
+    cluster = 1
+    while cluster <= limits.largest_cluster:
+        slots = -(-words // (threads * cluster))
+        shape = Geometry(threads, threads, slots + slots % 2, cluster)
+        fits = limits.shared_bytes // (shape.row_shared + RECORDS // 2)
+        if slots <= most and fits:
+            return shape._replace(blocks=1 if itemsize == 8 else min(fits, 1536 // threads))
+        cluster *= 2
+    for slots in (24, 32, 40, 48, 54):
+        shape = Geometry(256, 256, slots, limits.largest_cluster, persistent=True)
         if words <= shape.words and shape.row_shared + RECORDS <= limits.shared_bytes:
             return shape
     return None
@@ -133,6 +142,21 @@ def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
         if found is not None:
             fits = 2 * found.row_shared + RECORDS <= limits.shared_bytes
             return found._replace(blocks=1024 // found.threads if slots == 4 else 1) if fits else None
+    return None
+
+
+def backward_staged(words: int, limits: Limits) -> tuple[Geometry, bool] | None:
+    """Backward of long rows by the largest clusters, and whether words are left over that must be read twice."""
+    cluster = limits.largest_cluster
+    if cluster < 16:
+        return None
+    slots = -(-words // (256 * cluster))
+    if slots <= 8:
+        return Geometry(256, 256, slots, cluster, blocks=3), False
+    for slots, blocks, most in ((6, 2, 65536), (13, 1, 131072)):
+        shape = Geometry(512, 512, slots, cluster, persistent=True, blocks=blocks)
+        if words <= most and blocks * (2 * shape.row_shared + RECORDS) <= limits.shared_bytes:
+            return shape, words > shape.words
     return None
 
 

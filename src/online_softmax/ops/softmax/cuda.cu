@@ -1,7 +1,8 @@
 // softmax, log_softmax and logsumexp of rows that fit in the registers of a group of lanes, a block or a cluster.
 //
 // A row is read once.  Each warp takes the maximum of its own elements, exponentiates once against it and sums; the
-// warps' states are merged, and for softmax the kept exponentials are multiplied by exp(m_warp - m) / s.
+// warps' states are merged, and for softmax of 16 bits the kept exponentials are multiplied by exp(m_warp - m) / s.
+// Wider results are exponentiated again, against the row's maximum: two factors would have both roundings.
 // Memory is what limits the speed, so words travel to shared memory by asynchronous copies, which keep more bytes in
 // flight than registers can; a thread reads back only what it copied itself, so no barrier stands between.
 #include "../../_cuda/rows.cuh"
@@ -14,6 +15,7 @@ constexpr Operation kOperation = Operation(OPERATION);
 
 using ExpOf = Either<sizeof(Input) == 2 && sizeof(Output) == 2, FastExp, Exp>::type;
 using States = Exchange<Compute, 2>;
+constexpr bool kKeep = kOperation == kSoftmax && (kWithinWarp || sizeof(Input) == 2);  // the exponentials
 
 extern __shared__ uint4 words[];
 
@@ -97,7 +99,7 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
         load_words<Input, kSlots, kGroup>(values, slots, part, thread, -infinity<Compute>());
     }
     const Compute m = lane_maximum<kLanes>(maximum_of<kValues>(values));
-    const Compute s = lane_sum<kLanes>(exponential_sum<kOperation == kSoftmax, kValues>(values, m, ExpOf()));
+    const Compute s = lane_sum<kLanes>(exponential_sum<kKeep, kValues>(values, m, ExpOf()));
 
     State<Compute> total = state_of(m, s);
     if constexpr (!kWithinWarp) {
@@ -109,10 +111,12 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
     const Place here = place(x, rows, length, x_map);
     Output* const target = y + here.row * y_stride;
     if constexpr (kOperation == kSoftmax) {
-        const Compute scale =
-            undefined ? not_a_number<Compute>() : rescale_factor(m, total.m, ExpOf()) * reciprocal(total.s);
-        store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread,
-                                                                [&](int i, int) { return values[i] * scale; });
+        const Compute over_s = undefined ? not_a_number<Compute>() : reciprocal(total.s);
+        const Compute factor = rescale_factor(m, total.m, ExpOf()) * over_s;
+        const Compute reference = total.m == -infinity<Compute>() ? Compute(0) : total.m;
+        store_words<Output, kSlots, kElements, kGroup, Compute>(target, here.part, thread, [&](int i, int) {
+            return kKeep ? values[i] * factor : ExpOf()(values[i] - reference) * over_s;
+        });
     } else if constexpr (kOperation == kLogSoftmax) {
         // The dominant class's own logarithm is -log s, and small.
         const Compute log_sum_of_row = log_sum(values, total, true, &exchange);

@@ -1,4 +1,4 @@
-"""Launches of the row kernels: in registers (cuda.cu), in shared memory (staged.cu), split over blocks (split.cu)."""
+"""Launches of the row kernels: in registers (cuda.cu), in shared memory (*staged.cu), split over blocks (split.cu)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def backward(operation: int, grad: Rows, y: Rows, dx: torch.Tensor, dx_stride: i
     kernels, shape, file = _kernels("backward", device, operation, dtype, dx.dtype, words)
     pointers = (grad.tensor.data_ptr(), y.tensor.data_ptr())
     where = (grad.inner, grad.outer_stride, grad.inner_stride, y.inner, y.outer_stride, y.inner_stride)
-    if file == "backward.cu":
+    if file != "backward_split.cu":
         grid, rest = shape.grid(y.number, kernels[0].resident), (y.number, y.length, *where, dx_stride)
         kernels[0](grid, *pointers, dx.data_ptr(), *rest)
         return Ready(kernels[0], grid, rest)

@@ -1,68 +1,92 @@
-// softmax and log_softmax of rows too long for registers, kept in the shared memory of a cluster: still read once.
+// softmax and log_softmax of rows too long for registers, kept in the shared memory of a block or a cluster: read once.
 //
 // A thread's words come in chunks.  Each is summarised as it lands, while later ones are on their way; when the row's
-// state is known the words are read from shared memory again, and the next row's words take their place one chunk at a
-// time, so that loads and stores overlap.
-#include "../../_cuda/rows.cuh"
+// state is known the words are read from shared memory again.  Three blocks a multiprocessor overlap their loads,
+// reductions and stores.  A block that fills a multiprocessor stays, and the next row's words take the place of this
+// one's, chunk by chunk, as the results leave.
 #include "../../_cuda/summary.cuh"
+#include "../../_cuda/words.cuh"
 
 using namespace online_softmax;
 
 constexpr bool kLog = OPERATION == 1;
-constexpr int kChunkSlots = sizeof(Input) == 2 ? 2 : 4;
+constexpr int kChunkSlots = 2;
 constexpr int kChunks = kSlots / kChunkSlots;
-constexpr int kChunkValues = kChunkSlots * kElements;
-static_assert(kSlots % kChunkSlots == 0 && !kWithinWarp, "whole chunks, whole blocks");
+constexpr int kChunkWords = kChunkSlots * kThreads;
+static_assert(kSlots % kChunkSlots == 0 && !kWithinWarp && kGroup == kThreads, "whole chunks, whole blocks");
 
 using ExpOf = Either<sizeof(Input) == 2 && sizeof(Output) == 2, FastExp, Exp>::type;
 using States = Exchange<Compute, 2>;
 
 extern __shared__ uint4 words[];
 
-// for_each_chunk(fn): fn(first word of the thread's chunk, chunks that follow it), unrolled by the template.
+// fn(first word of a chunk, chunks that follow it), unrolled by the template.
 template <int CHUNK = 0, class Fn>
 __device__ __forceinline__ void for_each_chunk(const Fn& fn) {
     if constexpr (CHUNK < kChunks) {
-        fn.template operator()<kChunks - 1 - CHUNK>(CHUNK * kChunkSlots * kThreads + int(threadIdx.x));
+        fn.template operator()<kChunks - 1 - CHUNK>(CHUNK * kChunkWords);
         for_each_chunk<CHUNK + 1>(fn);
     }
 }
 
-struct Row {
-    const Input* slots;
-    Part part;
-    __device__ __forceinline__ void load(Compute (&values)[kChunkValues], int first) const {
-        load_words<Input, kChunkSlots, kThreads>(values, slots, part, first, -infinity<Compute>());
+__device__ __forceinline__ State<Compute> state_of_words(const uint4 (&held)[kChunkSlots]) {
+    const Compute m = maximum_of_words<Input, kChunkSlots, Compute>(held);
+    const Compute reference = m == -infinity<Compute>() ? Compute(0) : m;
+    Compute sum = 0;
+#pragma unroll
+    for (int i = 0; i < kChunkSlots; ++i) {
+        Compute values[kElements], partial = 0;
+        unpack_word<Input>(held[i], values);
+#pragma unroll
+        for (int k = 0; k < kElements; ++k) partial += ExpOf()(values[k] - reference);
+        sum += partial;
+    }
+    return state_of(m, sum);
+}
+
+struct Kept {  // words in shared memory
+    __device__ __forceinline__ void load(uint4 (&held)[kChunkSlots], int first) const {
+#pragma unroll
+        for (int i = 0; i < kChunkSlots; ++i) held[i] = words[first + i * kThreads + threadIdx.x];
     }
 };
 
 struct Summarise {
-    const Row& row;
     State<Compute>& state;
     template <int LATER>
     __device__ __forceinline__ void operator()(int first) const {
         copy_async_wait<LATER>();
-        Compute values[kChunkValues];
-        row.load(values, first);
-        const Compute m = maximum_of<kChunkValues>(values);
-        state = merge(state, state_of(m, exponential_sum<false, kChunkValues>(values, m, ExpOf())), ExpOf());
+        uint4 held[kChunkSlots];
+        Kept().load(held, first);
+        state = merge(state, state_of_words(held), ExpOf());
     }
 };
 
 // log s of a row whose maximum holds nearly all of the sum, as in cuda.cu; the row's words are still in shared memory.
-__device__ Compute precise_log_sum(const Row& row, Compute m, States& exchange) {
+__device__ Compute precise_log_sum(Compute edge, Compute m, States& exchange) {
     Compute rest = 0, maxima = 0;
-#pragma unroll 1
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-        Compute values[kChunkValues], partial = 0;
-        row.load(values, chunk * kChunkSlots * kThreads + threadIdx.x);
+    const auto add = [&](const uint4 (&held)[kChunkSlots]) {
+        Compute partial = 0;
 #pragma unroll
-        for (int i = 0; i < kChunkValues; ++i) {
-            if (values[i] == m) maxima += 1;
-            else partial += Exp()(values[i] - m);
+        for (int i = 0; i < kChunkSlots; ++i) {
+            Compute values[kElements];
+            unpack_word<Input>(held[i], values);
+#pragma unroll
+            for (int k = 0; k < kElements; ++k) {
+                if (values[k] == m) maxima += 1;
+                else partial += Exp()(values[k] - m);
+            }
         }
         rest += partial;
+    };
+#pragma unroll 1
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+        uint4 held[kChunkSlots];
+        Kept().load(held, chunk * kChunkWords);
+        add(held);
     }
+    if (edge == m) maxima += 1;
+    else rest += Exp()(edge - m);
     const Compute record[2] = {lane_sum<32>(rest), lane_sum<32>(maxima)};
     const Compute* records = exchange.swap(record);
     rest = maxima = 0;
@@ -77,24 +101,24 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 stride = int64(gridDim.x) / kCluster;
     int64 row = int64(blockIdx.x) / kCluster;
-
-    Input* const slots = reinterpret_cast<Input*>(words);
     __shared__ States::Shared shared;
-    const auto fetch = [&](int64 r, int first) {
-        if (r < rows) {
-            const Input* source = x + x_map(r);
-            copy_words_async<Input, kChunkSlots, kThreads>(slots, source, share_of_row(source, length, rank), first);
-        }
+
+    const Input* source = x + (row < rows ? x_map(row) : 0);
+    Part part = share_of_row(source, length, rank);
+    const auto fetch = [&](int first) {
+        copy_whole_words<Input, kChunkSlots, kThreads>(reinterpret_cast<Input*>(words), source, part, first + int(threadIdx.x),
+                                                       word_of_minus_infinity<Input>());
         copy_async_commit();
     };
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) fetch(row, chunk * kChunkSlots * kThreads + threadIdx.x);
+    for (int chunk = 0; chunk < kChunks; ++chunk) fetch(chunk * kChunkWords);
+    Compute next_edge = edge_element(source, part, threadIdx.x, -infinity<Compute>());
     States exchange(shared);
 
-    for (; row < rows; row += stride) {
-        const Row current{slots, share_of_row(x + x_map(row), length, rank)};
-        State<Compute> state = empty_state<Compute>();
-        for_each_chunk(Summarise{current, state});
+    do {
+        const Compute edge = next_edge;
+        State<Compute> state = state_of(edge, edge == -infinity<Compute>() ? Compute(0) : Compute(1) + (edge - edge));
+        for_each_chunk(Summarise{state});
 
         const Compute m = lane_maximum<32>(state.m);
         const Compute record[2] = {m, lane_sum<32>(state.s * rescale_factor(state.m, m, ExpOf()))};
@@ -102,25 +126,43 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
         // As in cuda.cu: +inf has no softmax, NaN and all -inf become NaN by themselves.
         const bool undefined = total.m == infinity<Compute>();
         const Compute reference = total.m == -infinity<Compute>() ? Compute(0) : total.m;
-        const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(total.s);
+        const Compute over_s = undefined ? not_a_number<Compute>() : reciprocal(total.s);
         Compute log_s = 0;
         if constexpr (kLog) {
             log_s = log(total.s);
             if constexpr (sizeof(Input) > 2) {
-                if (total.s < Compute(1.125)) log_s = precise_log_sum(current, total.m, exchange);
+                if (total.s < Compute(1.125)) log_s = precise_log_sum(edge, total.m, exchange);
             }
             if (undefined) log_s = not_a_number<Compute>();
         }
-#pragma unroll 1
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-            const int first = chunk * kChunkSlots * kThreads + threadIdx.x;
-            Compute values[kChunkValues];
-            current.load(values, first);
-            store_words<Output, kChunkSlots, kElements, kThreads, Compute>(
-                y + row * y_stride, current.part, first, [&](int i, int) {
-                    return kLog ? values[i] - total.m - log_s : ExpOf()(values[i] - reference) * scale;
-                });
-            fetch(row + stride, first);
+        const auto result = [&](Compute v) { return kLog ? v - total.m - log_s : ExpOf()(v - reference) * over_s; };
+        Output* const target_row = y + row * y_stride;
+        const Target<Output, kElements, kThreads> target(target_row, part, threadIdx.x);
+        const Part current = part;
+        const auto write = [&](const uint4 (&held)[kChunkSlots], int first) {
+#pragma unroll
+            for (int i = 0; i < kChunkSlots; ++i) {
+                Compute values[kElements];
+                unpack_word<Input>(held[i], values);
+#pragma unroll
+                for (int k = 0; k < kElements; ++k) values[k] = result(values[k]);
+                if (current.whole(first + i * kThreads + int(threadIdx.x))) target.store(first / kThreads + i, values);
+            }
+        };
+        row += stride;
+        if constexpr (kPersistent) {
+            source = x + (row < rows ? x_map(row) : 0);
+            part = share_of_row(source, row < rows ? length : 0, rank);
+            next_edge = edge_element(source, part, threadIdx.x, -infinity<Compute>());
         }
-    }
+#pragma unroll 2
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+            uint4 held[kChunkSlots];
+            Kept().load(held, chunk * kChunkWords);
+            write(held, chunk * kChunkWords);
+            if constexpr (kPersistent) fetch(chunk * kChunkWords);
+        }
+        const int position = edge_position<Input>(current, threadIdx.x);
+        if (position >= 0) target_row[current.column + position] = Narrow<Output>::one(result(edge));
+    } while (kPersistent && row < rows);
 }

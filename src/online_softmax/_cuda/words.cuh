@@ -1,0 +1,118 @@
+// Rows whose words are all taken alike: a word that is wholly the row's is moved 16 bytes at a time, every other word of a
+// thread counts as missing, and the few elements in words that the row shares with its neighbours, its edges, fall to
+// one thread each.  So nothing is looked at element by element, wherever the row starts.
+#pragma once
+#include "functions.cuh"
+#include "rows.cuh"
+
+namespace online_softmax {
+
+// A word of elements that count for nothing: -inf in a softmax, 0 in a sum.
+template <class T>
+__device__ __forceinline__ uint4 word_of_minus_infinity() {
+    constexpr uint32 bits = sizeof(T) == 4 ? 0xff800000u : SameType<T, bfloat16>::value ? 0xff80ff80u : 0xfc00fc00u;
+    if constexpr (sizeof(T) == 8) return make_uint4(0, 0xfff00000u, 0, 0xfff00000u);
+    else return make_uint4(bits, bits, bits, bits);
+}
+
+// Starts copying this thread's words to shared memory; what is not wholly the row's becomes `missing`.
+template <class T, int SLOTS_, int STRIDE>
+__device__ __forceinline__ void copy_whole_words(T* shared, const T* row, const Part& part, int first, uint4 missing) {
+    constexpr int per_word = kPerWord<T>;
+    const T* const source = row + part.column + first * per_word;
+    T* const target = shared + first * per_word;
+#pragma unroll
+    for (int i = 0; i < SLOTS_; ++i) {
+        constexpr int step = STRIDE * per_word;
+        if (part.whole(i * STRIDE + first)) copy_async(target + i * step, source + i * step);
+        else *reinterpret_cast<uint4*>(target + i * step) = missing;
+    }
+}
+
+// The position of this thread's element of the edges; -1 if it has none.  The first threads take the word before the
+// whole ones, the next the word behind them.
+template <class T>
+__device__ __forceinline__ int edge_position(const Part& part, int thread) {
+    constexpr int per_word = kPerWord<T>;
+    if (thread < per_word) return part.whole_from > 0 && part.holds(thread) ? thread : -1;
+    const int position = part.whole_to * per_word + thread - per_word;
+    return thread < 2 * per_word && position < part.high ? position : -1;
+}
+
+template <class T, class A>
+__device__ __forceinline__ A edge_element(const T* row, const Part& part, int thread, A missing) {
+    const int position = edge_position<T>(part, thread);
+    return position >= 0 ? A(widen(row[part.column + position])) : missing;
+}
+
+template <class T, class A>
+__device__ __forceinline__ void unpack_word(uint4 word, A (&values)[kPerWord<T>]) {
+    Pack<T, kPerWord<T>> pack;
+    pack.at[0] = word.x, pack.at[1] = word.y, pack.at[2] = word.z, pack.at[3] = word.w;
+    pack.unpack(values);
+}
+
+// A whole word of `row`, or what counts for nothing.
+template <class T>
+__device__ __forceinline__ uint4 load_word(const T* row, const Part& part, int word, uint4 missing) {
+    if (!part.whole(word)) return missing;
+    return *reinterpret_cast<const uint4*>(row + part.column + int64(word) * kPerWord<T>);
+}
+
+template <class T>
+__device__ __forceinline__ uint32 maximum_of_pairs(uint32 a, uint32 b) {
+    uint32 larger;
+    if constexpr (SameType<T, bfloat16>::value) asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+}
+
+// The largest element of COUNT words; 16-bit elements are compared two at a time, as they are.
+template <class T, int COUNT, class A>
+__device__ __forceinline__ A maximum_of_words(const uint4* words) {
+    if constexpr (sizeof(T) == 2) {
+        uint4 m = words[0];
+#pragma unroll
+        for (int i = 1; i < COUNT; ++i) {
+            m.x = maximum_of_pairs<T>(m.x, words[i].x), m.y = maximum_of_pairs<T>(m.y, words[i].y);
+            m.z = maximum_of_pairs<T>(m.z, words[i].z), m.w = maximum_of_pairs<T>(m.w, words[i].w);
+        }
+        m.x = maximum_of_pairs<T>(maximum_of_pairs<T>(m.x, m.y), maximum_of_pairs<T>(m.z, m.w));
+        return maximum(A(widen(T{uint16(m.x)})), A(widen(T{uint16(m.x >> 16)})));
+    } else {
+        A m[kPerWord<T>];
+        unpack_word<T>(words[0], m);
+#pragma unroll
+        for (int i = 1; i < COUNT; ++i) {
+            A values[kPerWord<T>];
+            unpack_word<T>(words[i], values);
+#pragma unroll
+            for (int k = 0; k < kPerWord<T>; ++k) m[k] = maximum(m[k], values[k]);
+        }
+        A largest = m[0];
+#pragma unroll
+        for (int k = 1; k < kPerWord<T>; ++k) largest = maximum(largest, m[k]);
+        return largest;
+    }
+}
+
+// Where a thread's results go.  An output whose rows do not start as the input's do is written element by element.
+template <class O, int PER_WORD, int STRIDE>
+struct Target {
+    O* start;  // of this thread's first word
+    bool aligned;
+    __device__ __forceinline__ Target(O* row, const Part& part, int first)
+        : start(row + part.column + first * PER_WORD), aligned(aligned_with<O, PER_WORD>(row, part)) {}
+    template <class A>
+    __device__ __forceinline__ void store(int slot, const A (&results)[PER_WORD]) const {
+        O* const to = start + slot * (STRIDE * PER_WORD);
+        if (aligned) {
+            Pack<O, PER_WORD>::of(results).store(to);
+        } else {
+#pragma unroll
+            for (int k = 0; k < PER_WORD; ++k) to[k] = Narrow<O>::one(results[k]);
+        }
+    }
+};
+
+}  // namespace online_softmax
