@@ -51,11 +51,16 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
     return Plan("split.cu", entries, geometry.split(itemsize), 0)
 
 
+def _two_rows(shape: Geometry) -> int:
+    """Bytes that backward.cu keeps in shared memory: both arrays, of rows within a warp too."""
+    return 2 * shape.threads * shape.slots * 16
+
+
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
     """In shared memory while clusters can hold both arrays, or most of them; else split over blocks and read twice."""
     shape = geometry.backward(words, itemsize, limits) if words <= _BACKWARD_STAGED else None
     if shape is not None:
-        return Plan("backward.cu", ("softmax_backward_rows",), shape, 2 * shape.row_shared)
+        return Plan("backward.cu", ("softmax_backward_rows",), shape, _two_rows(shape))
     staged = geometry.backward_staged(words, limits)
     if staged is not None:
         shape, beyond = staged
@@ -63,7 +68,7 @@ def backward(words: int, itemsize: int, limits: Limits) -> Plan:
         return Plan("backward_staged.cu", ("softmax_backward_rows",), shape, 2 * shape.row_shared, macros)
     shape = geometry.backward(words, itemsize, limits)
     if shape is not None:
-        return Plan("backward.cu", ("softmax_backward_rows",), shape, 2 * shape.row_shared)
+        return Plan("backward.cu", ("softmax_backward_rows",), shape, _two_rows(shape))
     entries = ("gradient_pieces_sum", "gradient_pieces_merge", "gradient_pieces_write")
     return Plan("backward_split.cu", entries, geometry.split(itemsize, arrays=2), 0)
 
