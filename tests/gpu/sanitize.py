@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import torch
 
+from online_softmax import merge_attention
 from online_softmax.ops.cross_entropy import cuda as cross_entropy
 from online_softmax.ops.cross_entropy.options import Options
 from online_softmax.ops.softmax import cuda as softmax
 
-# A group of lanes, several rows a block, a block, clusters of 2 and 16, shared memory, split.
-LENGTHS = (13, 501, 2500, 9001, 20001, 200003, 300001, 1600001)
+# A group of lanes, several rows a block, a block, clusters of 2 and 16, shared memory (also with words beyond it in
+# backward, and with blocks that stay), split.
+LENGTHS = (13, 501, 2500, 9001, 20001, 200003, 300001, 500001, 900001, 1600001)
 
 
 def rows(length: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -58,6 +60,12 @@ def main() -> None:
         softmax.log_softmax(dominated, 1, torch.float32)
     many = torch.zeros(40000, device="cuda", dtype=torch.int64)
     cross_entropy.forward(torch.randn(40000, 4, device="cuda"), many, None, None, Options())
+    for count, size in ((3, 40), (8, 128), (11, 5), (40, 1030)):  # listed and stacked, counted ahead and at run time
+        outs = torch.randn(count, 7, size, device="cuda", requires_grad=True)
+        lses = torch.randn(count, 7, device="cuda", requires_grad=True)
+        for given in ((outs, lses), (list(outs), list(lses))):
+            out, lse = merge_attention(*given)
+            (out.sum() + lse.sum()).backward()
     torch.cuda.synchronize()
     print("every kernel ran")
 

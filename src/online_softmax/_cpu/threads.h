@@ -16,9 +16,9 @@ void parallel_for(std::int64_t count, std::int64_t chunk, int threads, bool larg
 using Team = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 
 // From now on do large work on the threads of that library instead of the pool's, in the process that loaded this module
-// though not in one forked from it, where OpenMP would hang.  Its threads keep spinning for a while after each of their own jobs, on the
-// very cores that the pool's threads want.  Smaller work stays in the pool: whoever asks a team must wait for all of it,
-// even for a thread that other processes keep off its core.  Null: the pool for all work.
+// though not in one forked from it, where OpenMP would hang.  Its threads keep spinning for a while after each of their
+// own jobs, on the very cores that the pool's threads want.  Smaller work stays in the pool: whoever asks a team must
+// wait for all of it, even for a thread that other processes keep off its core.  Null: the pool for all work.
 void use_team(Team team);
 bool uses_team();
 

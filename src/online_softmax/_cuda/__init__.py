@@ -63,8 +63,9 @@ def describe() -> str:
     """One line on the device the kernels would run on, and on the compiler."""
     import torch
 
-    from .cache import folder
+    from .cache import folder, shown
 
     major, minor = torch.cuda.get_device_capability()
     nvrtc = "NVRTC {}.{}".format(*_compiler())
-    return f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}, {nvrtc}, kernels kept in {folder()}"
+    kept = f"kernels kept in {shown(folder())}"
+    return f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}, {nvrtc}, {kept}"

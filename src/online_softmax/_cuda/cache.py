@@ -23,6 +23,12 @@ def folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "online-softmax" / "kernels"
 
 
+def shown(path: Path) -> str:
+    """The path with "~" for the user's home: what is printed and kept in results names nobody."""
+    home = Path.home()
+    return f"~/{path.relative_to(home).as_posix()}" if path.is_relative_to(home) else str(path)
+
+
 def refusal(path: Path) -> str | None:
     """Why `path` may not be used, or None.  It is made, private, when it does not exist."""
     try:

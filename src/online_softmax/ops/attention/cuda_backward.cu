@@ -75,7 +75,7 @@ __device__ __forceinline__ void merge_row_backward(const Row& in, const Outs& ou
         // A lane now has the sum that belongs to its own weight.
         const Compute pull = sums_side_by_side(pulls, lane) + along;
         const int mine = lane % kChunk;
-        if (exists && lane < kChunk && chunk + mine < outs.count() ) {
+        if (exists && lane < kChunk && chunk + mine < outs.count()) {
             Compute* const to = grad_lses.pick(chunk, mine);
             if (to) to[row] = weight == Compute(0) ? Compute(0) : weight * pull;
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,17 +103,12 @@ def log_softmax(
     return _normalised("log_softmax", x, axis, where, dtype, out, impl)
 
 
-_torch_op: Any = None
-
-
+@cache
 def _tensors() -> Any:
     """The module for tensors, which imports torch; the statement would cost a small call half a microsecond."""
-    global _torch_op
-    if _torch_op is None:
-        from . import torch_op
+    from . import torch_op
 
-        _torch_op = torch_op
-    return _torch_op
+    return torch_op
 
 
 def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any, impl: str) -> Array:
