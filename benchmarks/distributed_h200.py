@@ -12,7 +12,6 @@ one follows; one that hangs ends the program after `--seconds`.  About a minute 
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import sys
 import time
@@ -153,11 +152,7 @@ def main() -> None:
             with contextlib.suppress(Exception):
                 torch.cuda.empty_cache()
         say(section=part.__name__, seconds=time.perf_counter() - began)
-    dist.barrier()
     dist.destroy_process_group()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # everything is written; threads that torch leaves waiting now and then abort an orderly end
 
 
 if __name__ == "__main__":

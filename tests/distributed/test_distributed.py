@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.distributed.processes import names_of, run_all
@@ -58,6 +59,26 @@ def test_a_process_that_dies_is_an_error_within_the_time_out(tmp_path):
         said, _ = survivor.communicate(timeout=100)
     assert survivor.returncode == 3
     assert "torch's own" in said
+
+
+ENDS = """
+import os, sys, torch, torch.distributed as dist
+from online_softmax import distributed
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=0, world_size=1)
+head = torch.zeros(8, 4, requires_grad=True)
+step = torch.optim.SGD([head])
+distributed.cross_entropy(torch.randn(4, 4) @ head.T, torch.arange(4)).backward()
+dist.destroy_process_group()
+names = (open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task"))
+print(*names, sep="\\n")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
+def test_no_thread_outlives_the_process_group(tmp_path):
+    """One that does may abort the program while the interpreter ends."""
+    done = subprocess.run([sys.executable, "-c", ENDS, tmp_path], capture_output=True, text=True, timeout=100, check=True)
+    assert not [name for name in done.stdout.split() if "gloo" in name], done.stdout
 
 
 def test_without_a_process_group_the_error_says_what_to_call():

@@ -8,6 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+if dist.is_available() and not dist.is_initialized():
+    # Its functions take the group of all processes for a default argument when the module is first imported, which
+    # torch.optim does too. Once a group exists they would hold on to it, and Gloo's threads, still alive at the end of the
+    # program, then abort it now and then.
+    import torch.distributed.nn
+
 Group = Any
 """A torch.distributed.ProcessGroup, or None for all processes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from ..._arguments import answers_synonyms, flag, integer
@@ -147,12 +146,20 @@ def cross_entropy_with_grad(
     return _answer(result, ready, return_aux), ready.to_input(gradient)
 
 
-@cache
-def _tensors() -> Any:
-    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond."""
-    from . import torch_op
+_torch_op: Any = None
 
-    return torch_op
+
+def _tensors() -> Any:
+    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond.
+
+    Not `functools.cache`, of which torch.compile warns.
+    """
+    global _torch_op
+    if _torch_op is None:
+        from . import torch_op
+
+        _torch_op = torch_op
+    return _torch_op
 
 
 def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:

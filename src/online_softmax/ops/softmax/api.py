@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,12 +102,20 @@ def log_softmax(
     return _normalised("log_softmax", x, axis, where, dtype, out, impl)
 
 
-@cache
-def _tensors() -> Any:
-    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond."""
-    from . import torch_op
+_torch_op: Any = None
 
-    return torch_op
+
+def _tensors() -> Any:
+    """The module for tensors, which imports torch; the statement would cost a small call half a microsecond.
+
+    Not `functools.cache`, of which torch.compile warns.
+    """
+    global _torch_op
+    if _torch_op is None:
+        from . import torch_op
+
+        _torch_op = torch_op
+    return _torch_op
 
 
 def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any, impl: str) -> Array:
