@@ -77,7 +77,9 @@ print(*names, sep="\\n")
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
 def test_no_thread_outlives_the_process_group(tmp_path):
     """One that does may abort the program while the interpreter ends."""
-    done = subprocess.run([sys.executable, "-c", ENDS, tmp_path], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, tmp_path], capture_output=True, text=True, timeout=100, check=True
+    )
     assert not [name for name in done.stdout.split() if "gloo" in name], done.stdout
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 if dist.is_available() and not dist.is_initialized():
     # Its functions take the group of all processes for a default argument when the module is first imported, which
-    # torch.optim does too. Once a group exists they would hold on to it, and Gloo's threads, still alive at the end of the
-    # program, then abort it now and then.
+    # torch.optim does too. Once a group exists they would hold on to it, and Gloo's threads, still alive at the end
+    # of the program, then abort it now and then.
     import torch.distributed.nn
 
 Group = Any
