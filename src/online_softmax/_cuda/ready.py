@@ -8,7 +8,7 @@ pointers; only what needs no copy and one launch is kept.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .launch import Loaded
 
@@ -21,6 +21,8 @@ class Ready(NamedTuple):
     kernel: Loaded
     grid: int
     rest: tuple[int | float, ...]
+    on: tuple[Any, ...] = ()
+    """The same for one who has the stream: `launch_on(stream, *on, *pointers, *rest)`."""
 
 
 _ready: dict[Hashable, Ready] = {}
@@ -29,7 +31,7 @@ find = _ready.get
 
 
 def keep(key: Hashable, launch: Ready) -> None:
-    """Let `find(key)` return it."""
+    """Let `find(key)` return it, with `on` filled in."""
     if len(_ready) >= _KEPT:  # as many shapes will not come back soon
         _ready.clear()
-    _ready[key] = launch
+    _ready[key] = launch._replace(on=launch.kernel.ready(launch.grid))

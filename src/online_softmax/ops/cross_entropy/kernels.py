@@ -3,17 +3,23 @@ gradient from a given log-sum-exp (backward.cu)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+from cuda.core import Stream
 
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
-from ..._cuda.launch import Loaded, load, load_first_fitting
+from ..._cuda.launch import Loaded, launch_on, load, load_first_fitting
 from ..._cuda.ready import Ready, find, keep
 from .options import Options
 from .switches import MASS_THREADS, Switches, plan
 from .switches import backward as plan_backward
+
+Again = Callable[[Stream, int, int, int, int, int, int, int], None]
+"""A launch on other pointers: stream, logits, gradient or 0, target, weight or 0, divisors, the rows' losses, and the
+bytes from there to lse, and on to lse_low."""
 
 
 @lru_cache(maxsize=4096)
@@ -64,6 +70,21 @@ def _at(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
+def _again(kernel: Loaded, grid: int, sizes: tuple[int, ...], step: int, numbers: tuple[float, ...]) -> Again:
+    ready = kernel.ready(grid)
+
+    def again(
+        stream: Stream, logits: int, gradient: int, target: int, weight: int, divisors: int, rows_out: int, plane: int
+    ) -> None:
+        losses = (rows_out, rows_out + plane, rows_out + 2 * plane)
+        more = (0, 0, 0)
+        launch_on(
+            stream, *ready, logits, gradient, *sizes, target, step, weight, *numbers, divisors, *losses, *more
+        )
+
+    return again
+
+
 def run(
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -73,8 +94,8 @@ def run(
     rows_out: torch.Tensor,
     gradient: torch.Tensor | None,
     aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-) -> None:
-    """Launch over all rows.
+) -> Again | None:
+    """Launch over all rows; the result does so again, for a call like this one without aux, if one launch is all.
 
     `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy.  Classes lie side by side in
     logits, gradient and target.
@@ -91,7 +112,7 @@ def run(
     if ready is not None:
         sizes, numbers = ready.rest[:4], ready.rest[4:]
         ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
-        return
+        return _again(ready.kernel, ready.grid, sizes, target.stride(0), numbers) if aux is None else None
     rows, classes = logits.shape
     step = logits.stride(0)
     words = _words(logits)
@@ -105,7 +126,7 @@ def run(
         grid = shape.grid(rows, kernels[0].resident)
         kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
         keep(key, Ready(kernels[0], grid, (*sizes, *numbers)))
-        return
+        return _again(kernels[0], grid, sizes, target.stride(0), numbers) if aux is None else None
     add, merge, write = kernels
     pieces = shape.pieces(words)
     records = torch.empty((rows, pieces, switches.record()), dtype=rows_out.dtype, device=rows_out.device)
@@ -137,6 +158,7 @@ def run(
             *factors,
             row_factors.data_ptr(),
         )
+    return None
 
 
 def backward(

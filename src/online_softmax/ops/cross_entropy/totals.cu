@@ -1,5 +1,6 @@
 // Sums over the rows of a batch: the divisors of "mean" before the loss, and the loss from the rows' losses after it.
 // In fp64 and in an order that depends on the number of rows alone: the same bits every run.
+#include "../../_cuda/async.cuh"
 #include "../../_cuda/functions.cuh"
 
 using namespace online_softmax;
@@ -37,9 +38,15 @@ __device__ bool is_kept(const Label* labels, int64 row, int64 stride, int64 igno
 }
 
 // (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted sum NaN.
+// Without labels both are the `number` that was given.
 extern "C" __global__ void __launch_bounds__(kThreads)
-count_rows(const Label* labels, int64 stride, int64 rows, int64 classes, int64 ignore_index, const Compute* weight,
-           Pair* partial, Compute* divisors) {
+count_rows(const Label* labels, const Compute* weight, Pair* partial, Compute* divisors, double number, int64 stride,
+           int64 rows, int64 classes, int64 ignore_index) {
+    let_next_launch_begin();  // it asks for the divisors when it has asked for its logits
+    if (labels == nullptr) {
+        if (threadIdx.x < 2) divisors[threadIdx.x] = Compute(number);
+        return;
+    }
     const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
         const int64 label = labels[row * stride];
         if (label == ignore_index) return {0, 0};
@@ -64,8 +71,9 @@ __device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {
 
 // sum of losses / divisors[0] + z_loss * sum of lse^2 of kept rows / divisors[1].
 extern "C" __global__ void __launch_bounds__(kThreads)
-loss_rows(const Compute* losses, const Compute* lses, const Label* labels, int64 stride, int64 rows,
-          int64 ignore_index, double z_loss, Pair* partial, const Compute* divisors, Compute* loss) {
+loss_rows(const Compute* losses, const Compute* lses, const Label* labels, Pair* partial, const Compute* divisors,
+          Compute* loss, int64 stride, int64 rows, int64 ignore_index, double z_loss) {
+    wait_for_previous_launch();
     const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
         if (z_loss == 0 || !is_kept(labels, row, stride, ignore_index)) return {double(losses[row]), 0};
         return {double(losses[row]), double(lses[row]) * double(lses[row])};

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -12,22 +11,31 @@ from ..._cuda.launch import Loaded, load
 from ..._cuda.rows import NAMES
 
 _THREADS = 1024
-_ONE_BLOCK = 16 * _THREADS  # rows that one block sums while several would still be starting
-_LABELS = {torch.int32: "int", torch.int64: "long long", None: "long long"}
+ONE_BLOCK = 16 * _THREADS
+"""Rows that one block sums while several would still be starting."""
+_LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
-def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype | None) -> Loaded:
-    macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS[labels]))
-    return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), _THREADS)
+def kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype) -> Loaded:
+    """An entry point for losses and divisors in `compute`; a dtype that no label has stands for no labels."""
+    macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS.get(labels, "long long")))
+    return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), _THREADS, early=entry == "loss_rows")
 
 
 def _partial(rows: int, device: torch.device) -> tuple[int, torch.Tensor | None]:
     """Blocks, and where each leaves its pair of sums when there are several."""
-    if rows <= _ONE_BLOCK:
+    if rows <= ONE_BLOCK:
         return 1, None
-    blocks = min(-(-rows // _ONE_BLOCK), 256)
+    blocks = min(-(-rows // ONE_BLOCK), 256)
     return blocks, torch.empty(blocks, 2, dtype=torch.float64, device=device)
+
+
+def given(number: float, like: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+    """(2,): a number that is known, twice."""
+    result = torch.empty(2, dtype=compute, device=like.device)
+    kernel("count_rows", like.get_device(), compute, compute)(1, 0, 0, 0, result.data_ptr(), number, 0, 0, 0, 0)
+    return result
 
 
 def divisors(
@@ -38,26 +46,19 @@ def divisors(
     result = torch.empty(2, dtype=compute, device=target.device)
     blocks, partial = _partial(rows, target.device)
     at = 0 if partial is None else partial.data_ptr()
-    _kernel("count_rows", device, compute, target.dtype)(
-        blocks,
-        target.data_ptr(),
-        target.stride(0),
-        rows,
-        classes,
-        ignore_index,
-        0 if weight is None else weight.data_ptr(),
-        at,
-        result.data_ptr(),
+    weights = 0 if weight is None else weight.data_ptr()
+    kernel("count_rows", device, compute, target.dtype)(
+        blocks, target.data_ptr(), weights, at, result.data_ptr(), 0.0, target.stride(0), rows, classes, ignore_index
     )
     if blocks > 1:
-        _kernel("count_finish", device, compute, target.dtype)(1, at, blocks, result.data_ptr())
+        kernel("count_finish", device, compute, target.dtype)(1, at, blocks, result.data_ptr())
     return result
 
 
 def reduced_loss(
     losses: torch.Tensor,
     lses: torch.Tensor,
-    target: torch.Tensor | None,
+    target: torch.Tensor,
     ignore_index: int,
     z_loss: float,
     by: torch.Tensor,
@@ -67,22 +68,13 @@ def reduced_loss(
     result = torch.empty_strided((), (), dtype=losses.dtype, device=losses.device)  # in half the time of torch.empty
     blocks, partial = _partial(rows, losses.device)
     at = 0 if partial is None else partial.data_ptr()
-    labels: Any = (0, 0) if target is None else (target.data_ptr(), target.stride(0))
-    dtype = None if target is None else target.dtype
-    _kernel("loss_rows", device, losses.dtype, dtype)(
-        blocks,
-        losses.data_ptr(),
-        lses.data_ptr(),
-        *labels,
-        rows,
-        ignore_index,
-        float(z_loss),
-        at,
-        by.data_ptr(),
-        result.data_ptr(),
+    labels, stride = (0, 0) if target.is_floating_point() else (target.data_ptr(), target.stride(0))
+    pointers = (losses.data_ptr(), lses.data_ptr(), labels, at, by.data_ptr(), result.data_ptr())
+    kernel("loss_rows", device, losses.dtype, target.dtype)(
+        blocks, *pointers, stride, rows, ignore_index, float(z_loss)
     )
     if blocks > 1:
-        _kernel("loss_finish", device, losses.dtype, dtype)(
+        kernel("loss_finish", device, losses.dtype, target.dtype)(
             1, at, blocks, float(z_loss), by.data_ptr(), result.data_ptr()
         )
     return result
