@@ -26,7 +26,7 @@ loss_pieces_sum(const Input* logits, int classes, int pieces, int64 logits_strid
     const Piece piece(logits, map, classes, pieces);
     __shared__ Found::Shared shared;
     Found exchange(shared);
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, targets + piece.row * target_stride, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     Part part = piece.part;
@@ -104,7 +104,7 @@ loss_pieces_write(const Input* logits, Input* gradient, int classes, int pieces,
     const Piece piece(logits, map, classes, pieces);
     const Factors row = factors[piece.row];
     const Target* const target = targets + piece.row * target_stride;
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, target, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     const int64 label = label_of(*target);
