@@ -45,13 +45,13 @@ def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometr
         "forward": lambda words: geometry.forward(words, dtype.itemsize, limits),
         "backward": lambda words: geometry.backward(words, dtype.itemsize, limits),
         "loss in registers": lambda words: geometry.loss_in_registers(words, dtype.itemsize, limits, 1),
-        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, spread=False)),
+        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, weighted=False)),
         "costly loss": lambda words: _shape(
-            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, spread=True)
+            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, weighted=True)
         ),
     }[kind]
     found: dict[geometry.Geometry, int] = {}
-    words = 1
+    words = 1 if not kind.endswith("loss") else 129  # shorter rows are taken within a warp
     while (shape := choose(words)) is not None:
         found.setdefault(shape, words)
         words = shape.words + 1
