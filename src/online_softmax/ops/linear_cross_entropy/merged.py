@@ -20,18 +20,19 @@ class Part(NamedTuple):
     result: Forward
 
 
-def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, aux: bool) -> Forward:
-    """Loss and per-row results of the whole vocabulary."""
+def merged(xp: Any, parts: Sequence[Part], mass: Array, targets: Targets, divisors: Array, aux: bool) -> Forward:
+    """Loss and per-row results of the whole vocabulary; `mass` is the shards'."""
     options = targets.options
     lses = xp.stack([part.result.lse for part in parts])
     lows = xp.stack([part.result.lse_low for part in parts])
     lse, lse_low = _merged_lse(xp, lses, lows)
-    ce = xp.zeros_like(lse) if targets.own is None else targets.own.loss(lse, lse_low)
-    for shard, _, _, result in parts:
-        # −log p of these classes is −log p among them, and how much the whole outweighs them.
-        further = shard.mass * ((lse - result.lse) + (lse_low - result.lse_low))
-        term = xp.where(result.lse == -xp.inf, xp.inf, shard.share * result.loss + further)
-        ce = ce + xp.where(shard.mass == 0, 0.0, term)
+    losses = xp.stack([part.shard.shared(part.result.loss) for part in parts])
+    # −log p of a chunk's classes is −log p among them, and how much the whole outweighs them.
+    terms = losses + mass * ((lse - lses) + (lse_low - lows))
+    terms = xp.where(mass == 0, 0.0, xp.where(lses == -xp.inf, xp.inf, terms))
+    ce = xp.sum(terms, axis=0)
+    if targets.own is not None:
+        ce = ce + targets.own.loss(lse, lse_low)
     ce = xp.where(targets.ignored, 0.0, xp.where(xp.isfinite(lse) & ~targets.bad, ce, xp.nan))
     z = options.z_loss * lse * lse if options.z_loss else xp.zeros_like(lse)
     z = xp.where(targets.ignored, 0.0, z)

@@ -15,7 +15,7 @@ CPU_ROWS = 256
 CPU_BYTES = 2**26
 CPU_LEAST_ROWS = 64
 # Bytes of logits at a time with memory="least", and how few classes are still worth a product.
-LEAST_BYTES = {"cuda": 2**28, "cpu": 2**24}
+LEAST_BYTES = {"cuda": 21 * 2**24, "cpu": 2**24}
 LEAST_CLASSES = 512
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,12 @@ def device_bytes(x: Array) -> int:
     """The memory of the GPU that x lies on; 0 for the CPU's arrays."""
     if isinstance(x, np.ndarray) or x.device.type != "cuda":
         return 0
-    return int(sys.modules["torch"].cuda.get_device_properties(x.device).total_memory)
+    return _total_memory(x.get_device())
+
+
+@cache
+def _total_memory(device: int) -> int:
+    return int(sys.modules["torch"].cuda.get_device_properties(device).total_memory)
 
 
 def ready(x: Array) -> Array:
@@ -104,6 +110,14 @@ def add(a: Array, b: Array, total: Array, fresh: bool) -> None:
         torch.mm(a, b, out=total)
     else:
         total.addmm_(a, b)
+
+
+def copy(source: Array, out: Array) -> None:
+    """out = source, rounded to out's dtype."""
+    if isinstance(out, np.ndarray):
+        out[...] = source
+    else:
+        out.copy_(source)
 
 
 def column_sums(rows: Array, dtype: Any) -> Array:

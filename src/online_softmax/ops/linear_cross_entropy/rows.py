@@ -19,6 +19,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
     x, _, _, target, weight, items, options, module, *_ = problem
     chunks = _chunks(problem, wanted)
     several = len(chunks) > 1
+    buffer = _buffer(problem, chunks)
+    logits = _logits(problem, chunks[0], buffer)  # under way while the rest is seen to
     divisors = None
     if several and options.reduction == "mean":
         # A chunk cannot count the batch: what "mean" divides by is found beforehand.
@@ -26,11 +28,11 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
         classes = problem.linear_weight.shape[0]
         divisors = divide_by(xp, target, weight, classes, items, options, compute_dtype(xp, x.dtype))
         weight, items = _one_divisor(xp, weight, divisors, options.z_loss)
-    buffer = _buffer(problem, chunks)
     gradients = RowGradients(problem, wanted, len(chunks)) if early and wanted else None
     parts = []
     for rows in chunks:
-        logits = _logits(problem, rows, buffer)
+        if rows.start:
+            logits = _logits(problem, rows, buffer)
         into = logits if gradients is not None and options.reduction != "none" else None
         part = module.forward(logits, target[rows], weight, items, options, aux=aux, gradient=into)
         if gradients is not None:

@@ -32,8 +32,18 @@ class Shard(NamedTuple):
     weight: Array | None
     options: Options
     share: float
+
+    def shared(self, by_row: Array) -> Array:
+        """Times `share`, which without smoothing is 1."""
+        return by_row if self.share == 1.0 else self.share * by_row
+
+
+class Shards(NamedTuple):
+    """All shards of the targets."""
+
+    each: list[Shard]
     mass: Array
-    """0-d or (M,) Σ w_c q'_c of what the target shows."""
+    """(shards, M) or (shards, 1): Σ w_c q'_c of what each one's target shows."""
 
 
 class Targets:
@@ -61,24 +71,36 @@ class Targets:
         mass = mass if self.own_mass is None else mass + self.own_mass
         self.mass = xp.where(self.ignored, 0.0, mass)
 
-    def shard(self, classes: slice) -> Shard:
-        """The part of `classes`."""
+    def shards(self, chunks: list[slice]) -> Shards:
+        """Those of slices of one length, but for the last."""
+        xp = self.xp
+        if self.own_mass is None or self.own is not None:
+            masses = xp.stack([self._mass(classes) for classes in chunks])
+            masses = masses[:, None] if masses.ndim == 1 else masses
+            return Shards([self._shard(classes, self._spread_target(classes)) for classes in chunks], masses)
+        # Of all chunks at once: on a GPU a launch costs more than these few numbers.
+        step = chunks[0].stop
+        local = self.index - step * xp.arange(len(chunks), device=self.where)[:, None]
+        inside = (local >= 0) & (local < step)
+        local = xp.where(inside, local, _IGNORED)
+        each = [self._shard(classes, local[i]) for i, classes in enumerate(chunks)]
+        return Shards(each, xp.where(inside, self.own_mass, 0.0))
+
+    def _shard(self, classes: slice, target: Array) -> Shard:
         width, smoothing = classes.stop - classes.start, self.options.label_smoothing
-        mass = self._mass(classes)
-        if self.own_mass is None:
-            target = self.problem.target[:, classes]
-        elif smoothing:
-            zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
-            target = self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
-        else:
-            inside = (self.index >= classes.start) & (self.index < classes.stop)
-            target = self.xp.where(inside, self.index - classes.start, _IGNORED)
-            mass = self.xp.where(inside, self.own_mass, 0.0)
         weight = self.problem.weight
         part = smoothing * (width / self.classes)
         share = (1.0 - smoothing) + part
         options = Options(_IGNORED, "none", part / share, self.options.scale, self.options.softcap, 0.0)
-        return Shard(target, None if weight is None else weight[classes], options, share, mass)
+        return Shard(target, None if weight is None else weight[classes], options, share)
+
+    def _spread_target(self, classes: slice) -> Array:
+        """Probabilities: the given ones, or zeros that smoothing adds to."""
+        if self.own_mass is None:
+            return self.problem.target[:, classes]
+        width = classes.stop - classes.start
+        zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
+        return self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
 
     def _mass(self, classes: slice) -> Array:
         xp, smoothing = self.xp, self.options.label_smoothing
