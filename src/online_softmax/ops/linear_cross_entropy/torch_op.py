@@ -2,7 +2,8 @@
 
 For "mean" and "sum" in bf16, fp32 and fp64, with memory="fast", forward makes the gradients that are asked for, three
 products in all.  The first backward hands them out, scaled in place.  A later one, a gradient into lse, "none", fp16
-and memory="least" make them in backward, from logits computed again: one product more.
+and memory="least" make them in backward, from logits computed again: one product more, or with "least", which keeps
+its last chunk, less than one.
 """
 
 from __future__ import annotations
