@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 # Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
 # gradient; and which part of the device's memory a chunk of more rows may take.  A chunk that is the whole batch is
@@ -17,6 +18,15 @@ CPU_LEAST_ROWS = 64
 # Bytes of logits at a time with memory="least", and how few classes are still worth a product.
 LEAST_BYTES = {"cuda": 21 * 2**24, "cpu": 2**24}
 LEAST_CLASSES = 512
+
+
+@lru_cache(maxsize=1024)
+def row_chunks(
+    rows: int, hidden: int, classes: int, itemsize: int, device: str, sums: bool, device_bytes: int
+) -> tuple[slice, ...]:
+    """Slices of nearly one length that cover all rows."""
+    at_once = rows_at_once(rows, hidden, classes, itemsize, device, sums, device_bytes)
+    return tuple(even(rows, at_once, 1 if device == "cpu" else 128))
 
 
 def rows_at_once(

@@ -52,7 +52,7 @@ def _total_memory(device: int) -> int:
 
 def ready(x: Array) -> Array:
     """x itself, or a copy if its strides would make every product copy it."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) or x.is_contiguous():
         return x
     strides = sorted(x.stride())
     return x if strides[0] == 1 and strides[1] >= max(1, min(x.shape)) and 0 not in strides else x.contiguous()

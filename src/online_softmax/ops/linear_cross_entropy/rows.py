@@ -3,12 +3,13 @@ give the gradients of input and weight.  Three products in all where the gradien
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..._arrays import Array, compute_dtype, namespace
+from ..._arrays import Array, namespace
 from ..cross_entropy.options import Forward, Saved
-from ..cross_entropy.terms import divide_by
 from . import plan, products
+from .divisors import batch_divisors
 from .gradients import RowGradients
 from .kept import without_ignored
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
@@ -24,10 +25,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
     divisors = None
     if several and options.reduction == "mean":
         # A chunk cannot count the batch: what "mean" divides by is found beforehand.
-        xp = namespace(x)
-        classes = problem.linear_weight.shape[0]
-        divisors = divide_by(xp, target, weight, classes, items, options, compute_dtype(xp, x.dtype))
-        weight, items = _one_divisor(xp, weight, divisors, options.z_loss)
+        divisors = batch_divisors(problem)
+        weight, items = _one_divisor(namespace(x), weight, divisors, options.z_loss)
     gradients = RowGradients(problem, wanted, len(chunks)) if early and wanted else None
     parts = []
     for rows in chunks:
@@ -72,7 +71,7 @@ def backward(
     return gradients.finish()
 
 
-def _chunks(problem: Problem, wanted: Wanted | None) -> list[slice]:
+def _chunks(problem: Problem, wanted: Wanted | None) -> Sequence[slice]:
     """Slices of rows; the same ones in forward and backward."""
     count, hidden = problem.input.shape
     if problem.chunk_rows is not None:
@@ -81,13 +80,11 @@ def _chunks(problem: Problem, wanted: Wanted | None) -> list[slice]:
     device = "cpu" if not hasattr(problem.input, "is_cuda") else problem.input.device.type
     sums = wanted is not None and wanted.linear_weight and products.narrow(problem.dtypes[1])
     itemsize = problem.input.dtype.itemsize
-    at_once = plan.rows_at_once(
-        count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, products.device_bytes(problem.input)
-    )
-    return list(plan.even(count, at_once, 1 if device == "cpu" else 128))
+    memory = products.device_bytes(problem.input)
+    return plan.row_chunks(count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, memory)
 
 
-def _buffer(problem: Problem, chunks: list[slice]) -> Array:
+def _buffer(problem: Problem, chunks: Sequence[slice]) -> Array:
     """Memory for the logits of any chunk; the first is the longest."""
     return products.buffer(problem.input, chunks[0].stop - chunks[0].start, problem.linear_weight.shape[0])
 

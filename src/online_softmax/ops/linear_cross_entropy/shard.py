@@ -47,7 +47,10 @@ class Shards(NamedTuple):
 
 
 class Targets:
-    """The targets of all rows, to be cut into shards."""
+    """The targets of all rows, to be cut into shards.
+
+    `mass` is Σ w_c q'_c of each row that is not ignored; of `plain` ones, indices without weights or smoothing, 1.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.options = problem, problem.options
@@ -57,9 +60,13 @@ class Targets:
         self.where = device(problem.target)
         rows = problem.target.shape[:1]
         self.own: OwnClass | None = None
+        self.mass: Any
+        self.plain = is_integer(problem.target.dtype) and problem.weight is None and not self.options.label_smoothing
         if is_integer(problem.target.dtype):
-            kinds = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
-            self.ignored, self.bad, index = kinds
+            if self.plain:
+                self._plainly(problem.target)
+                return
+            self.ignored, self.bad, index = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
             self.index = xp.where(self.ignored | self.bad, _IGNORED, index)
             own = OwnClass(self, index)
             self.own_mass: Array | None = own.mass
@@ -71,10 +78,20 @@ class Targets:
         mass = mass if self.own_mass is None else mass + self.own_mass
         self.mass = xp.where(self.ignored, 0.0, mass)
 
+    def _plainly(self, target: Array) -> None:
+        """The same with fewer launches."""
+        self.ignored = target == self.options.ignore_index
+        known = (target >= 0) & (target < self.classes)
+        self.bad = ~(known | self.ignored)
+        if 0 <= self.options.ignore_index < self.classes:
+            known = known & ~self.ignored
+        self.index = self.xp.where(known, target, _IGNORED)
+        self.mass = 1.0
+
     def shards(self, chunks: list[slice]) -> Shards:
         """Those of slices of one length, but for the last."""
         xp = self.xp
-        if self.own_mass is None or self.own is not None:
+        if not self.plain and (self.own_mass is None or self.own is not None):
             masses = xp.stack([self._mass(classes) for classes in chunks])
             masses = masses[:, None] if masses.ndim == 1 else masses
             return Shards([self._shard(classes, self._spread_target(classes)) for classes in chunks], masses)
@@ -84,7 +101,8 @@ class Targets:
         inside = (local >= 0) & (local < step)
         local = xp.where(inside, local, _IGNORED)
         each = [self._shard(classes, local[i]) for i, classes in enumerate(chunks)]
-        return Shards(each, xp.where(inside, self.own_mass, 0.0))
+        mass = xp.astype(inside, self.compute)
+        return Shards(each, mass if self.plain else xp.where(inside, self.own_mass, 0.0))
 
     def _shard(self, classes: slice, target: Array) -> Shard:
         width, smoothing = classes.stop - classes.start, self.options.label_smoothing

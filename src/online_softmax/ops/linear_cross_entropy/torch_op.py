@@ -74,8 +74,10 @@ def _plainly(ready: Prepared) -> Iterator[None]:
 def problem(ready: Prepared, impl: str) -> Problem:
     """Tensors outside autograd, in the dtype that products are made in."""
     given = ready.input, ready.linear_weight, ready.linear_bias
-    x, w, b = (None if tensor is None else tensor.detach().to(ready.dtype) for tensor in given)
     dtypes = [None if tensor is None else tensor.dtype for tensor in given]
+    x, w, b = (None if tensor is None else tensor.detach() for tensor in given)
+    if any(dtype is not None and dtype != ready.dtype for dtype in dtypes):
+        x, w, b = (None if tensor is None else tensor.to(ready.dtype) for tensor in (x, w, b))
     module = implementation("cross_entropy", x, impl)
     constants = ready.target, ready.weight, ready.num_items, ready.options
     x, w = products.ready(x), products.ready(w)

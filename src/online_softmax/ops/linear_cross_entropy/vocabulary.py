@@ -13,8 +13,8 @@ from ..._arrays import Array, compute_dtype, device, namespace
 from ..._dispatch import device_type
 from ..cross_entropy.gradient import incoming
 from ..cross_entropy.options import Forward, Saved
-from ..cross_entropy.terms import divide_by
 from . import plan, products
+from .divisors import batch_divisors
 from .gradients import rounded
 from .kept import spoiling, without_ignored
 from .last_chunk import LastChunk
@@ -30,7 +30,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
 
     `last` keeps the last chunk's logits for a later `backward`, except with aux, which wants those of ignored rows too.
     """
-    _, weight, _, target, class_weight, items, options, module, *_ = problem
+    options, module = problem.options, problem.module
     x = problem.input if aux else without_ignored(problem, _ALL)
     xp = namespace(x)
     chunks = _chunks(problem)
@@ -47,8 +47,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
         result = module.forward(logits, shard.target, shard.weight, None, shard.options, aux=aux)
         best = xp.take_along_axis(logits, result.predicted[:, None], axis=1)[:, 0] if aux else None
         parts.append(Part(shard, classes.start, best, result))
-    divisors = divide_by(xp, target, class_weight, weight.shape[0], items, options, compute_dtype(xp, x.dtype))
-    whole = merged(xp, parts, shards.mass, targets, divisors, aux)
+    whole = merged(xp, parts, shards.mass, targets, batch_divisors(problem), aux)
     if early and wanted is not None:
         last = LastChunk()
     if last is not None and not aux:
@@ -80,7 +79,7 @@ def backward(
     shards = targets.shards(chunks)
     class_share, z_share = incoming(xp, grad_loss, divisors)
     class_share = xp.where(targets.ignored, 0.0, class_share)
-    pull = class_share * targets.mass
+    pull = class_share if targets.plain else class_share * targets.mass
     if options.z_loss:
         pull = xp.where(targets.ignored, 0.0, pull + 2.0 * options.z_loss * lse * z_share)
     pull = xp.where(targets.bad, xp.nan, pull)
