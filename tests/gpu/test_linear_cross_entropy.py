@@ -79,3 +79,35 @@ def test_ignored_rows_may_hold_anything(dtype, hidden, way, monkeypatch):
     for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
         assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
     assert (x.grad[::7] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("classes", [5000, 777])
+@pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])
+def test_the_bias_gets_its_gradient(dtype, classes, way, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(3)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype)
+    weight = (torch.randn(classes, HIDDEN, device=DEVICE, generator=generator) / 4).to(dtype)
+    bias = torch.randn(classes, device=DEVICE, generator=generator).to(dtype).requires_grad_()
+    target = torch.randint(0, classes, (ROWS,), device=DEVICE, generator=generator)
+    wide = bias.detach().double().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(x.double() @ weight.double().T + wide, target, reduction="sum")
+    loss.backward()
+    got = osm.linear_cross_entropy(x, weight, target, linear_bias=bias, reduction="sum", **way)
+    got.backward()
+    assert abs(got.item() - loss.item()) <= BOUND[dtype] * abs(loss.item())
+    assert (bias.grad.double() - wide.grad).norm() <= BOUND[dtype] * wide.grad.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_least_memory_gives_the_same_bits_with_and_without_the_last_chunk_s_logits(dtype, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(4)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
+    weight = (torch.randn(CLASSES, HIDDEN, device=DEVICE, generator=generator) / 4).to(dtype).requires_grad_()
+    target = torch.randint(0, CLASSES, (ROWS,), device=DEVICE, generator=generator)
+    loss = osm.linear_cross_entropy(x, weight, target, memory="least")
+    first = torch.autograd.grad(loss, (x, weight), retain_graph=True)
+    second = torch.autograd.grad(loss, (x, weight))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

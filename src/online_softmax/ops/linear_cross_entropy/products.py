@@ -124,6 +124,10 @@ def column_sums(rows: Array, dtype: Any) -> Array:
     """The sum over rows, in `dtype`."""
     if isinstance(rows, np.ndarray):
         return np.ones(rows.shape[0], dtype) @ rows
+    torch = sys.modules["torch"]
+    if rows.device.type == "cuda" and narrow(rows.dtype) and rows.shape[0]:
+        # Reads few rows faster than torch's sum does, many as fast.
+        return torch.mm(rows.new_ones((1, rows.shape[0])), rows, out_dtype=dtype)[0]
     return rows.sum(0, dtype=dtype)
 
 
