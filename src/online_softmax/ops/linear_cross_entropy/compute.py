@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._arrays import Array
 from ..cross_entropy.options import Forward, Saved
 from . import rows, vocabulary
@@ -18,10 +20,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     """
     count = problem.input.shape[0]
     kept, index = without_ignored_rows(problem, aux)
-    if problem.memory == "least":
-        result = vocabulary.forward(kept, aux, wanted, early, last)
-    else:
-        result = rows.forward(kept, aux, wanted, early)
+    kept, walk = _walk(kept)
+    result: Forward = walk.forward(kept, aux, wanted, early, last)
     if index is None:
         return result
     loss = spread(result.loss, index, count) if problem.options.reduction == "none" else result.loss
@@ -48,8 +48,15 @@ def backward(
     if index is not None:
         saved = saved.rows(index)
         grad_loss = grad_loss if grad_loss.ndim == 0 else grad_loss[index]
-    if problem.memory == "least":
-        gradients = vocabulary.backward(kept, saved, grad_loss, grad_lse, wanted, last)
-    else:
-        gradients = rows.backward(kept, saved, grad_loss, grad_lse, wanted)
+    kept, walk = _walk(kept)
+    gradients: LinearCrossEntropyGrads = walk.backward(kept, saved, grad_loss, grad_lse, wanted, last)
     return gradients._replace(input=spread(gradients.input, index, problem.input.shape[0]))
+
+
+def _walk(problem: Problem) -> tuple[Problem, Any]:
+    """Over chunks of rows or of the vocabulary; all rows at once where one chunk has the whole vocabulary."""
+    if problem.memory != "least":
+        return problem, rows
+    if len(vocabulary.chunks_of(problem)) > 1:
+        return problem, vocabulary
+    return problem._replace(chunk_rows=max(1, problem.input.shape[0])), rows

@@ -12,11 +12,15 @@ from . import plan, products
 from .divisors import batch_divisors
 from .gradients import RowGradients
 from .kept import without_ignored
+from .last_chunk import LastChunk
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 
-def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> Forward:
-    """The loss; with `early`, gradients for an incoming gradient of 1 (of every row, for "none")."""
+def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, last: LastChunk | None = None) -> Forward:
+    """The loss; with `early`, gradients for an incoming gradient of 1 (of every row, for "none").
+
+    `last` keeps the logits of a batch that is one chunk for a later `backward`.
+    """
     x, _, _, target, weight, items, options, module, *_ = problem
     chunks = _chunks(problem, wanted)
     several = len(chunks) > 1
@@ -41,6 +45,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
                 module.backward(logits, target[rows], weight, *part.saved, *rest)
             gradients.take(rows, logits, without_ignored(problem, rows))
         parts.append(part._replace(gradient=None))
+    if last is not None and gradients is None and not several:
+        last.keep(buffer)
     return _joined(parts, divisors, options.reduction)._replace(gradient=gradients and gradients.finish())
 
 
@@ -50,13 +56,15 @@ def backward(
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
+    last: LastChunk | None = None,
 ) -> LinearCrossEntropyGrads:
-    """The gradients for any incoming gradients of the loss and of lse, from logits computed again."""
+    """The gradients for any incoming gradients of the loss and of lse, from logits kept or computed again."""
     chunks = _chunks(problem, wanted)
-    buffer = _buffer(problem, chunks)
+    kept = None if last is None else last.take()
+    buffer = _buffer(problem, chunks) if kept is None else kept
     gradients = RowGradients(problem, wanted, len(chunks))
     for rows in chunks:
-        logits = _logits(problem, rows, buffer)
+        logits = _logits(problem, rows, buffer) if kept is None else kept
         problem.module.backward(
             logits,
             problem.target[rows],

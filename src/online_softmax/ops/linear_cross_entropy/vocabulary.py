@@ -4,7 +4,7 @@ logits.
 The first sweep summarises each row over each chunk of classes and merges these states; the second computes the chunk's
 logits again and turns them into their gradient with the merged log-sum-exp.  It begins with the chunk that the first
 one ended with, whose logits are still there.  A chunk holds all rows, so that its part of the weight's gradient is one
-product, rounded once.
+product, rounded once.  Where one chunk is the whole vocabulary, rows.py takes all rows at once instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     options, module = problem.options, problem.module
     x = problem.input if aux else without_ignored(problem, _ALL)
     xp = namespace(x)
-    chunks = _chunks(problem)
+    chunks = chunks_of(problem)
     buffer = _buffer(problem, chunks)
     logits = _logits(problem, x, chunks[0], buffer)  # under way while the targets are seen to
     targets = Targets(problem)
@@ -54,7 +54,9 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
         last.keep(buffer)
     if not early or wanted is None:
         return whole
-    one = xp.ones(whole.lse.shape if options.reduction == "none" else (), dtype=whole.lse.dtype, device=device(x))
+    del x  # a copy, if rows may be ignored; the second sweep makes its own
+    shape = whole.lse.shape if options.reduction == "none" else ()
+    one = xp.ones(shape, dtype=whole.lse.dtype, device=device(problem.input))
     gradient = backward(problem, whole.saved, one, None, wanted, last)
     return whole._replace(gradient=gradient)
 
@@ -72,7 +74,7 @@ def backward(
     lse, lse_low, divisors = saved
     xp = namespace(problem.input)
     compute = compute_dtype(xp, problem.input.dtype)
-    chunks = _chunks(problem)
+    chunks = chunks_of(problem)
     kept = None if last is None else last.take()
     buffer = _buffer(problem, chunks) if kept is None else kept
     targets = Targets(problem)
@@ -90,7 +92,7 @@ def backward(
     # With a log-sum-exp this large every p is 0: rows that count for nothing stay 0, whatever they hold.
     lse = xp.where(spoiling(problem, _ALL, grad_lse), xp.finfo(compute).max, lse)
     ones = xp.ones((2,), dtype=compute, device=device(problem.input))
-    dx = InputGradient(problem, wanted, several=len(chunks) > 1)
+    dx = InputGradient(problem, wanted)
     x = without_ignored(problem, _ALL, grad_lse, dx.unused)
     dw = products.empty(x, weight.shape, problem.dtypes[1]) if wanted.linear_weight else None
     db: list[Array] = [None] * len(chunks)
@@ -107,7 +109,7 @@ def backward(
             targets.own.write(gradient, classes, lse, lse_low, pull, class_share)
         if dw is not None:
             products.into(gradient.T, x, dw[classes])
-        dx.take(gradient, weight[classes], begins)
+        dx.add(gradient, weight[classes], begins)
         if wanted.linear_bias:
             db[index] = products.column_sums(gradient, compute)
     return rounded(problem, dx.finish(), dw, xp.concat(db) if wanted.linear_bias else None)
@@ -116,28 +118,23 @@ def backward(
 class InputGradient:
     """The gradient of the input, summed over chunks of classes in fp32 and rounded once."""
 
-    def __init__(self, problem: Problem, wanted: Wanted, several: bool) -> None:
+    def __init__(self, problem: Problem, wanted: Wanted) -> None:
         x, dtype = problem.input, problem.dtypes[0]
         self.sum = self.result = None
-        self.several = several
         if wanted.input:
             self.result = self.sum = products.empty(x, x.shape, dtype)
-            if several and products.narrow(dtype):
+            if products.narrow(dtype):
                 self.sum = products.empty(x, x.shape, compute_dtype(namespace(x), x.dtype))
 
     @property
     def unused(self) -> Array | None:
-        """The result's memory, where nothing is written to it before the last product."""
-        return None if self.several and self.sum is self.result else self.result
+        """The result's memory, if nothing is written to it before `finish`."""
+        return None if self.sum is self.result else self.result
 
-    def take(self, gradient: Array, weight: Array, first: bool) -> None:
-        """A chunk's product; where there is but one, the last thing done."""
-        if self.sum is None:
-            return
-        if self.several:
+    def add(self, gradient: Array, weight: Array, first: bool) -> None:
+        """A chunk's product."""
+        if self.sum is not None:
             products.add(gradient, weight, self.sum, fresh=first)
-        else:
-            products.into(gradient, weight, self.sum)
 
     def finish(self) -> Array | None:
         """The sum in the result's dtype."""
@@ -146,7 +143,7 @@ class InputGradient:
         return self.result
 
 
-def _chunks(problem: Problem) -> list[slice]:
+def chunks_of(problem: Problem) -> list[slice]:
     """Slices of classes; the first is the longest."""
     rows, classes = problem.input.shape[0], problem.linear_weight.shape[0]
     where = device_type(problem.input)
