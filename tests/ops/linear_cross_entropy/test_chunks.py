@@ -40,7 +40,7 @@ def test_every_chunk_size_gives_the_same(chunk_rows, reduction, impl, shapes):
 def test_the_least_memory_holds_a_few_classes_of_all_rows(impl, shapes, monkeypatch):
     common.small_chunks(monkeypatch)
     loss_of(arguments(), common.targets(), memory="least", impl=impl)
-    assert shapes == [(11, 3), (11, 3), (11, 1)]
+    assert shapes == [(11, 1), (11, 3), (11, 3)]  # the short one first, so that the last serves backward too
 
 
 def test_ignored_rows_take_part_where_aux_asks_for_them(impl, shapes):
@@ -109,6 +109,13 @@ class TestPlan:
     def test_the_least_memory_keeps_to_its_budget(self):
         assert plan.classes_at_once(8192, 2, "cuda") * 8192 * 2 <= plan.LEAST_BYTES["cuda"]
         assert plan.classes_at_once(10**7, 2, "cuda") == plan.LEAST_CLASSES
+
+    def test_chunks_of_classes_fill_the_row_kernels_of_a_gpu(self):
+        found = plan.class_chunks(8192, 128256, 2, "cuda")
+        assert {c.stop - c.start for c in found[:-1]} == {20480}
+        assert plan.LEAST_BYTES["cuda"] >= 8192 * 2 * 20480
+        assert {c.stop - c.start for c in plan.class_chunks(10**6, 10000, 2, "cuda")[:-1]} == {512}
+        assert plan.class_chunks(4, 100, 2, "cuda") == [slice(0, 100)]
 
 
 def test_chunk_rows_and_memory_are_checked():

@@ -16,8 +16,10 @@ CPU_ROWS = 256
 CPU_BYTES = 2**26
 CPU_LEAST_ROWS = 64
 # Bytes of logits at a time with memory="least", and how few classes are still worth a product.
-LEAST_BYTES = {"cuda": 21 * 2**24, "cpu": 2**24}
+LEAST_BYTES = {"cuda": 5 * 2**26, "cpu": 2**24}
 LEAST_CLASSES = 512
+# Classes that the row kernels of a GPU take without a thread idle: a chunk has a multiple of them, if it has so many.
+GPU_CLASSES = 4096
 
 
 @lru_cache(maxsize=1024)
@@ -48,6 +50,15 @@ def classes_at_once(rows: int, itemsize: int, device: str) -> int:
     """Columns of logits held at a time with memory="least"."""
     budget = LEAST_BYTES["cpu" if device == "cpu" else "cuda"]
     return max(LEAST_CLASSES, budget // max(rows * itemsize, 1))
+
+
+def class_chunks(rows: int, classes: int, itemsize: int, device: str) -> list[slice]:
+    """Slices of one length, but for the last, that cover all classes."""
+    at_once = classes_at_once(rows, itemsize, device)
+    if device == "cpu":
+        return list(even(classes, at_once))
+    multiple = GPU_CLASSES if at_once >= GPU_CLASSES else 64
+    return list(even(classes, at_once // multiple * multiple, multiple))
 
 
 def even(length: int, at_once: int, multiple: int = 1) -> Iterator[slice]:

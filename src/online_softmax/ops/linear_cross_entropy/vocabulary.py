@@ -9,6 +9,8 @@ product, rounded once.  Where one chunk is the whole vocabulary, rows.py takes a
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._arrays import Array, compute_dtype, device, namespace
 from ..._dispatch import device_type
 from ..cross_entropy.gradient import incoming
@@ -35,18 +37,20 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     xp = namespace(x)
     chunks = chunks_of(problem)
     buffer = _buffer(problem, chunks)
-    logits = _logits(problem, x, chunks[0], buffer)  # under way while the targets are seen to
+    order = _first_order(len(chunks))
+    logits = _logits(problem, x, chunks[order[0]], buffer)  # under way while the targets are seen to
     targets = Targets(problem)
     shards = targets.shards(chunks)
-    parts = []
-    for classes, shard in zip(chunks, shards.each, strict=True):
-        if classes.start:
+    parts: list[Any] = [None] * len(chunks)
+    for index in order:
+        classes, shard = chunks[index], shards.each[index]
+        if index != order[0]:
             logits = _logits(problem, x, classes, buffer)
         if targets.own is not None:
             targets.own.find(logits, classes)
         result = module.forward(logits, shard.target, shard.weight, None, shard.options, aux=aux)
         best = xp.take_along_axis(logits, result.predicted[:, None], axis=1)[:, 0] if aux else None
-        parts.append(Part(shard, classes.start, best, result))
+        parts[index] = Part(shard, classes.start, best, result)
     whole = merged(xp, parts, shards.mass, targets, batch_divisors(problem), aux)
     if early and wanted is not None:
         last = LastChunk()
@@ -96,8 +100,9 @@ def backward(
     x = without_ignored(problem, _ALL, grad_lse, dx.unused)
     dw = products.empty(x, weight.shape, problem.dtypes[1]) if wanted.linear_weight else None
     db: list[Array] = [None] * len(chunks)
-    for index in (len(chunks) - 1, *range(len(chunks) - 1)):
-        classes, shard, begins = chunks[index], shards.each[index], index == len(chunks) - 1
+    order = _second_order(len(chunks))
+    for index in order:
+        classes, shard, begins = chunks[index], shards.each[index], index == order[0]
         gradient = _part(buffer, classes)
         if not begins or kept is None:
             gradient = _logits(problem, x, classes, buffer)
@@ -143,12 +148,21 @@ class InputGradient:
         return self.result
 
 
+def _first_order(chunks: int) -> list[int]:
+    """The last chunk, which may be short, comes first, so that the sweep ends with a full one."""
+    return [chunks - 1, *range(chunks - 1)]
+
+
+def _second_order(chunks: int) -> list[int]:
+    """Begins where the first sweep ended."""
+    first = _first_order(chunks)
+    return [first[-1], *first[:-1]]
+
+
 def chunks_of(problem: Problem) -> list[slice]:
     """Slices of classes; the first is the longest."""
     rows, classes = problem.input.shape[0], problem.linear_weight.shape[0]
-    where = device_type(problem.input)
-    at_once = plan.classes_at_once(rows, problem.input.dtype.itemsize, where)
-    return list(plan.even(classes, at_once, 1 if where == "cpu" else 64))
+    return plan.class_chunks(rows, classes, problem.input.dtype.itemsize, device_type(problem.input))
 
 
 def _buffer(problem: Problem, chunks: list[slice]) -> Array:
