@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..._arrays import Array, device
 from ..cross_entropy.options import Forward, Options
+from .divisors import batch_divisors
 from .shard import Shard, Targets
 
 
@@ -20,9 +21,10 @@ class Part(NamedTuple):
     result: Forward
 
 
-def merged(xp: Any, parts: Sequence[Part], mass: Array, targets: Targets, divisors: Array, aux: bool) -> Forward:
-    """Loss and per-row results of the whole vocabulary; `mass` is the shards'."""
-    options = targets.options
+def merged(parts: Sequence[Part], targets: Targets, aux: bool) -> Forward:
+    """Loss and per-row results of the whole vocabulary."""
+    xp, options, mass = targets.xp, targets.options, targets.masses
+    divisors = batch_divisors(targets.problem)
     lses = xp.stack([part.result.lse for part in parts])
     lows = xp.stack([part.result.lse_low for part in parts])
     lse, lse_low = _merged_lse(xp, lses, lows)

@@ -15,6 +15,7 @@ probabilities that are all 0, and the class's term is a vector's work (`OwnClass
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..._arrays import Array, compute_dtype, device, is_integer, namespace
@@ -22,7 +23,7 @@ from ..cross_entropy.options import Options
 from ..cross_entropy.terms import capped, capped_slope, row_kinds
 from .problem import Problem
 
-_IGNORED = -1
+NOT_HERE = -1
 
 
 class Shard(NamedTuple):
@@ -38,78 +39,75 @@ class Shard(NamedTuple):
         return by_row if self.share == 1.0 else self.share * by_row
 
 
-class Shards(NamedTuple):
-    """All shards of the targets."""
-
-    each: list[Shard]
-    mass: Array
-    """(shards, M) or (shards, 1): Σ w_c q'_c of what each one's target shows."""
-
-
 class Targets:
-    """The targets of all rows, to be cut into shards.
+    """The targets of all rows, cut into shards for slices of classes of one length, but for the last.
 
     `mass` is Σ w_c q'_c of each row that is not ignored; of `plain` ones, indices without weights or smoothing, 1.
+    `masses`, (shards, M) or (shards, 1), is that of what each shard's target shows.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, chunks: Sequence[slice]) -> None:
         self.problem, self.options = problem, problem.options
         self.xp = xp = namespace(problem.input)
         self.compute = compute_dtype(xp, problem.input.dtype)
         self.classes = problem.linear_weight.shape[0]
         self.where = device(problem.target)
-        rows = problem.target.shape[:1]
         self.own: OwnClass | None = None
+        self.own_mass: Array | None = None
         self.mass: Any
         self.plain = is_integer(problem.target.dtype) and problem.weight is None and not self.options.label_smoothing
-        if is_integer(problem.target.dtype):
-            if self.plain:
-                self._plainly(problem.target)
-                return
-            self.ignored, self.bad, index = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
-            self.index = xp.where(self.ignored | self.bad, _IGNORED, index)
+        if self.plain:
+            self._find_plainly(problem.target)
+        else:
+            self._find(problem.target)
+        self.each = self._cut(chunks)
+
+    def _find(self, target: Array) -> None:
+        xp = self.xp
+        if is_integer(target.dtype):
+            self.ignored, self.bad, index = row_kinds(xp, target, self.classes, self.options.ignore_index)
+            self.index = xp.where(self.ignored | self.bad, NOT_HERE, index)
             own = OwnClass(self, index)
-            self.own_mass: Array | None = own.mass
+            self.own_mass = own.mass
             self.own = own if self.options.label_smoothing else None
         else:
-            self.ignored = self.bad = xp.zeros(rows, dtype=xp.bool, device=self.where)
-            self.own_mass = None
+            self.ignored = self.bad = xp.zeros(target.shape[:1], dtype=xp.bool, device=self.where)
         mass = self._mass(slice(0, self.classes))
         mass = mass if self.own_mass is None else mass + self.own_mass
         self.mass = xp.where(self.ignored, 0.0, mass)
 
-    def _plainly(self, target: Array) -> None:
-        """The same with fewer launches."""
+    def _find_plainly(self, target: Array) -> None:
+        """The same with fewer operations."""
         self.ignored = target == self.options.ignore_index
         known = (target >= 0) & (target < self.classes)
         self.bad = ~(known | self.ignored)
         if 0 <= self.options.ignore_index < self.classes:
             known = known & ~self.ignored
-        self.index = self.xp.where(known, target, _IGNORED)
+        self.index = self.xp.where(known, target, NOT_HERE)
         self.mass = 1.0
 
-    def shards(self, chunks: list[slice]) -> Shards:
-        """Those of slices of one length, but for the last."""
+    def _cut(self, chunks: Sequence[slice]) -> list[Shard]:
         xp = self.xp
         if not self.plain and (self.own_mass is None or self.own is not None):
             masses = xp.stack([self._mass(classes) for classes in chunks])
-            masses = masses[:, None] if masses.ndim == 1 else masses
-            return Shards([self._shard(classes, self._spread_target(classes)) for classes in chunks], masses)
-        # Of all chunks at once: on a GPU a launch costs more than these few numbers.
+            self.masses = masses[:, None] if masses.ndim == 1 else masses
+            return [self._shard(classes, self._spread_target(classes)) for classes in chunks]
+        # Of all chunks at once: fewer operations.
         step = chunks[0].stop
         local = self.index - step * xp.arange(len(chunks), device=self.where)[:, None]
         inside = (local >= 0) & (local < step)
-        local = xp.where(inside, local, _IGNORED)
-        each = [self._shard(classes, local[i]) for i, classes in enumerate(chunks)]
-        mass = xp.astype(inside, self.compute)
-        return Shards(each, mass if self.plain else xp.where(inside, self.own_mass, 0.0))
+        local = xp.where(inside, local, NOT_HERE)
+        self.masses = xp.astype(inside, self.compute)
+        if not self.plain:
+            self.masses = xp.where(inside, self.own_mass, 0.0)
+        return [self._shard(classes, local[i]) for i, classes in enumerate(chunks)]
 
     def _shard(self, classes: slice, target: Array) -> Shard:
         width, smoothing = classes.stop - classes.start, self.options.label_smoothing
         weight = self.problem.weight
         part = smoothing * (width / self.classes)
         share = (1.0 - smoothing) + part
-        options = Options(_IGNORED, "none", part / share, self.options.scale, self.options.softcap, 0.0)
+        options = Options(NOT_HERE, "none", part / share, self.options.scale, self.options.softcap, 0.0)
         return Shard(target, None if weight is None else weight[classes], options, share)
 
     def _spread_target(self, classes: slice) -> Array:

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._arrays import Array, compute_dtype, device, namespace
+from ..._arrays import Array, compute_dtype, device, is_integer, namespace
 from ..._dispatch import device_type
-from ..cross_entropy.gradient import incoming
 from ..cross_entropy.options import Forward, Saved
 from . import plan, products
-from .divisors import batch_divisors
 from .gradients import rounded
-from .kept import spoiling, without_ignored
+from .kept import without_ignored
 from .last_chunk import LastChunk
 from .merged import Part, merged
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
+from .pulls import pulls
 from .shard import Targets
 
 _ALL = slice(None)
@@ -39,11 +38,11 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     buffer = _buffer(problem, chunks)
     order = _first_order(len(chunks))
     logits = _logits(problem, x, chunks[order[0]], buffer)  # under way while the targets are seen to
-    targets = Targets(problem)
-    shards = targets.shards(chunks)
+    targets: Any = None if aux else _fused(problem, chunks)
+    targets = Targets(problem, chunks) if targets is None else targets
     parts: list[Any] = [None] * len(chunks)
     for index in order:
-        classes, shard = chunks[index], shards.each[index]
+        classes, shard = chunks[index], targets.each[index]
         if index != order[0]:
             logits = _logits(problem, x, classes, buffer)
         if targets.own is not None:
@@ -51,7 +50,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
         result = module.forward(logits, shard.target, shard.weight, None, shard.options, aux=aux)
         best = xp.take_along_axis(logits, result.predicted[:, None], axis=1)[:, 0] if aux else None
         parts[index] = Part(shard, classes.start, best, result)
-    whole = merged(xp, parts, shards.mass, targets, batch_divisors(problem), aux)
+    whole = merged(parts, targets, aux) if isinstance(targets, Targets) else targets.merged(parts)
     if early and wanted is not None:
         last = LastChunk()
     if last is not None and not aux:
@@ -74,27 +73,18 @@ def backward(
     last: LastChunk | None = None,
 ) -> LinearCrossEntropyGrads:
     """The second sweep: gradients for any incoming gradients of the loss and of lse."""
-    weight, options = problem.linear_weight, problem.options
-    lse, lse_low, divisors = saved
+    weight, lse_low = problem.linear_weight, saved.lse_low
     xp = namespace(problem.input)
     compute = compute_dtype(xp, problem.input.dtype)
     chunks = chunks_of(problem)
     kept = None if last is None else last.take()
     buffer = _buffer(problem, chunks) if kept is None else kept
-    targets = Targets(problem)
-    shards = targets.shards(chunks)
-    class_share, z_share = incoming(xp, grad_loss, divisors)
-    class_share = xp.where(targets.ignored, 0.0, class_share)
-    pull = class_share if targets.plain else class_share * targets.mass
-    if options.z_loss:
-        pull = xp.where(targets.ignored, 0.0, pull + 2.0 * options.z_loss * lse * z_share)
-    pull = xp.where(targets.bad, xp.nan, pull)
-    if grad_lse is not None:
-        pull = pull + grad_lse
-    # The kernel adds p times the mass that it is shown; what pulls towards all other mass comes in by way of lse.
-    by_lse = pull - class_share * shards.mass
-    # With a log-sum-exp this large every p is 0: rows that count for nothing stay 0, whatever they hold.
-    lse = xp.where(spoiling(problem, _ALL, grad_lse), xp.finfo(compute).max, lse)
+    targets: Any = _fused(problem, chunks)
+    if targets is None:
+        targets = Targets(problem, chunks)
+        lse, class_share, pull, by_lse = pulls(problem, targets, saved, grad_loss, grad_lse)
+    else:
+        lse, class_share, pull, by_lse = targets.pulls(saved, grad_loss, grad_lse)
     ones = xp.ones((2,), dtype=compute, device=device(problem.input))
     dx = InputGradient(problem, wanted)
     x = without_ignored(problem, _ALL, grad_lse, dx.unused)
@@ -102,7 +92,7 @@ def backward(
     db: list[Array] = [None] * len(chunks)
     order = _second_order(len(chunks))
     for index in order:
-        classes, shard, begins = chunks[index], shards.each[index], index == order[0]
+        classes, shard, begins = chunks[index], targets.each[index], index == order[0]
         gradient = _part(buffer, classes)
         if not begins or kept is None:
             gradient = _logits(problem, x, classes, buffer)
@@ -118,6 +108,16 @@ def backward(
         if wanted.linear_bias:
             db[index] = products.column_sums(gradient, compute)
     return rounded(problem, dx.finish(), dw, xp.concat(db) if wanted.linear_bias else None)
+
+
+def _fused(problem: Problem, chunks: list[slice]) -> Any:
+    """The targets whose work is a launch at a time, where the GPU's kernels are used and know such ones; else None."""
+    plain = problem.weight is None and not problem.options.label_smoothing and is_integer(problem.target.dtype)
+    if not plain or not problem.module.__name__.endswith(".cuda") or problem.target.shape[0] == 0:
+        return None
+    from .cuda_shards import CudaTargets
+
+    return CudaTargets(problem, chunks)
 
 
 class InputGradient:
