@@ -11,22 +11,20 @@ import torch
 from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
 from ..._cuda.rows import NAMES, compute_dtype
-from ..cross_entropy import totals
 from ..cross_entropy.options import Forward, Options, Saved
-from .divisors import batch_divisors
 from .merged import Part
 from .problem import Problem
 from .pulls import Pulls
 from .shard import NOT_HERE, Shard
 
-_THREADS = 128
+_THREADS, _THREADS_OF_SUM = 128, 1024  # kThreads and kThreadsOfSum of shards.cu
 _LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
-def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype) -> Loaded:
+def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype, threads: int) -> Loaded:
     macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS[labels]))
-    return load(device, Source("ops/linear_cross_entropy/shards.cu", entry, macros), _THREADS)
+    return load(device, Source("ops/linear_cross_entropy/shards.cu", entry, macros), threads)
 
 
 class CudaTargets:
@@ -52,12 +50,15 @@ class CudaTargets:
 
     def _launch(self, entry: str, *arguments: int | float) -> None:
         target = self.problem.target
-        kernel = _kernel(entry, target.get_device(), self.compute, target.dtype)
-        kernel(-(-self.rows // _THREADS), *self.arguments, *arguments)
+        threads, blocks = _THREADS, -(-self.rows // _THREADS)
+        if entry == "sum_rows":
+            threads, blocks = _THREADS_OF_SUM, 1
+        kernel = _kernel(entry, target.get_device(), self.compute, target.dtype, threads)
+        kernel(blocks, *self.arguments, *arguments)
 
     def merged(self, parts: Sequence[Part]) -> Forward:
         """Loss, lse and lse_low of the whole vocabulary."""
-        problem, options = self.problem, self.problem.options
+        options = self.problem.options
         results = [part.result for part in parts]
         losses = torch.stack([result.loss for result in results])
         lses = torch.stack([result.lse for result in results])
@@ -67,19 +68,25 @@ class CudaTargets:
         reported_z = float(options.z_loss) if options.reduction == "none" else 0.0
         tables = (losses.data_ptr(), lses.data_ptr(), lows.data_ptr())
         self._launch("merge_shards", *tables, reported_z, loss.data_ptr(), lse.data_ptr(), lse_low.data_ptr())
-        divisors = self._divisors()
+        divisors = loss.new_ones(2)
         if options.reduction != "none":
-            given = options.ignore_index, options.z_loss, divisors
-            loss = totals.reduced_loss(loss, lse, problem.target, *given)
+            loss = self._reduced(loss, lse, divisors)
         return Forward(loss, lse, lse_low, divisors, None, None, None, None)
 
-    def _divisors(self) -> torch.Tensor:
-        problem, options = self.problem, self.problem.options
-        if options.reduction != "mean" or problem.num_items is not None:
-            found: torch.Tensor = batch_divisors(problem)
-            return found.contiguous()
-        classes = problem.linear_weight.shape[0]
-        return totals.divisors(problem.target, classes, None, options.ignore_index, self.compute)
+    def _reduced(self, losses: torch.Tensor, lses: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
+        """The batch's loss; fills the divisors."""
+        options, items = self.problem.options, self.problem.num_items
+        if isinstance(items, torch.Tensor):
+            items = items.detach().to(device=losses.device, dtype=self.compute)
+        elif items is not None:
+            items = losses.new_full((), float(items))
+        loss = losses.new_empty(())
+        given = 0 if items is None else items.data_ptr()
+        results = (divisors.data_ptr(), loss.data_ptr())
+        counted = int(options.reduction == "mean")
+        z_loss = float(options.z_loss)
+        self._launch("sum_rows", losses.data_ptr(), lses.data_ptr(), z_loss, given, counted, *results)
+        return loss
 
     def pulls(self, saved: Saved, grad_loss: torch.Tensor, grad_lse: torch.Tensor | None) -> Pulls:
         """What the gradient of each chunk is made of."""

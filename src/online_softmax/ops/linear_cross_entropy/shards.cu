@@ -1,13 +1,13 @@
 // memory="least" between its products, one thread a row: which chunk shows a row its class, the chunks' states merged
-// into the row's, and what each chunk's gradient is asked to add.  For class indices without weights or smoothing.
-// shard.py, merged.py and pulls.py say the same in array operations, each of them a launch.
+// into the row's, the batch's loss, and what each chunk's gradient is asked to add.  For class indices without weights
+// or smoothing.  shard.py, merged.py and pulls.py say the same in array operations, each of them a launch.
 #include "../../_cuda/functions.cuh"
 
 using namespace online_softmax;
 
 using Compute = COMPUTE;
 using Label = LABEL;
-constexpr int kThreads = 128;
+constexpr int kThreads = 128, kThreadsOfSum = 1024;
 constexpr int64 kNotHere = -1;
 
 __device__ __forceinline__ float exponential_less_one(float x) { return expm1f(x); }
@@ -82,6 +82,39 @@ merge_shards(const Label* labels, int64 stride, int64 rows, int64 classes, int64
         }
     }
     loss_out[row] = loss;
+}
+
+struct Sums { double losses, squares, kept; };
+
+// The sums of all threads of the block, in its first warp.
+__device__ Sums block_sum(Sums mine) {
+    constexpr int kWarps = (kThreadsOfSum + 31) / 32;
+    __shared__ Sums of_warp[kWarps];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    mine = {lane_sum<32>(mine.losses), lane_sum<32>(mine.squares), lane_sum<32>(mine.kept)};
+    if (lane == 0) of_warp[warp] = mine;
+    __syncthreads();
+    mine = lane < kWarps ? of_warp[lane] : Sums{0, 0, 0};
+    return {lane_sum<32>(mine.losses), lane_sum<32>(mine.squares), lane_sum<32>(mine.kept)};
+}
+
+// By one block: both divisors, `items` or, if that is null, `counted` ? the number of kept rows : 1; and the sum of losses
+// and of z_loss times the kept rows' lse^2, over them.
+extern "C" __global__ void __launch_bounds__(kThreadsOfSum)
+sum_rows(const Label* labels, int64 stride, int64 rows, int64 classes, int64 ignore_index, int64 step, int64 chunks,
+         const Compute* losses, const Compute* lses, double z_loss, const Compute* items, int64 counted,
+         Compute* divisors, Compute* loss) {
+    Sums sums{0, 0, 0};
+    for (int64 row = threadIdx.x; row < rows; row += kThreadsOfSum) {
+        if (Target(labels, row, stride, classes, ignore_index).ignored) continue;
+        sums.losses += double(losses[row]), sums.squares += double(lses[row]) * double(lses[row]), sums.kept += 1;
+    }
+    sums = block_sum(sums);
+    if (threadIdx.x != 0) return;
+    const Compute divisor = items ? *items : Compute(counted ? sums.kept : 1);
+    divisors[0] = divisors[1] = divisor;
+    const double sum = z_loss == 0 ? sums.losses : sums.losses + z_loss * sums.squares;
+    *loss = divisor == Compute(0) ? not_a_number<Compute>() : Compute(sum / double(divisor));
 }
 
 // The kernel adds p times the mass that a chunk is shown; what pulls towards all other mass comes in by way of lse.
