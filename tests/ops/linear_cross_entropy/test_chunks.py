@@ -10,8 +10,13 @@ from tests.ops.linear_cross_entropy.common import arguments, gradients, loss_of
 from tests.tolerances import close, worst_ulps
 
 import online_softmax as osm
+from online_softmax._arrays import namespace
 from online_softmax._dispatch import implementation
+from online_softmax.ops.cross_entropy.options import Options
+from online_softmax.ops.cross_entropy.terms import divide_by
 from online_softmax.ops.linear_cross_entropy import plan
+from online_softmax.ops.linear_cross_entropy.divisors import batch_divisors
+from online_softmax.ops.linear_cross_entropy.problem import Problem
 
 
 @pytest.fixture
@@ -73,6 +78,21 @@ def test_the_weight_s_gradient_is_rounded_once(way, dtype, impl, monkeypatch):
     share = torch.full((classes, 1), 1 / classes, dtype=torch.float64)
     share[0] -= 1
     assert worst_ulps(w.grad, float64(share * x.double().sum(0))) <= 0.51
+
+
+def test_what_mean_divides_by_is_counted_as_cross_entropy_counts_it():
+    x, w = torch.ones(4, 3), torch.ones(5, 3)
+    for ignore_index, target in (
+        (-100, [0, -100, 4, 2]),
+        (-100, [0, -100, 5, 2]),
+        (2, [0, 2, 2, -1]),
+        (7, [7, 7, 7, 7]),
+    ):
+        options = Options(ignore_index, "mean", 0.0, 1.0, None, 0.0)
+        given = x, w, None, torch.tensor(target), None, None, options
+        problem = Problem(*given, None, None, "fast", [x.dtype, w.dtype, None], True)
+        want = divide_by(namespace(x), problem.target, None, 5, None, options, x.dtype)
+        assert same_bits(batch_divisors(problem), want)
 
 
 class TestPlan:
