@@ -123,9 +123,7 @@ def _stream(device: int) -> Stream:
     return stream
 
 
-def load(
-    device: int, source: Source, threads: int, cluster: int = 1, shared: int = 0, early: bool = False
-) -> Loaded:
+def load(device: int, source: Source, threads: int, cluster: int = 1, shared: int = 0, early: bool = False) -> Loaded:
     """The kernel, compiled and loaded on first use.
 
     `early`: it may begin before the launch in front of it has ended, where the device can do that.  It then has to call

@@ -154,8 +154,8 @@ def worst_error(case: Case, answers: Sequence[torch.Tensor], right: Sequence[tor
 def _half_a_step(dtype: torch.dtype) -> float:
     """What rounding to the dtype may take from any number, however small: half the smallest subnormal.
 
-    Probabilities of a million classes are around 1e-6, which float16 has as multiples of 6e-8: right to the last bit they
-    are 3 % off.  For a normal number rounding alone takes more than this, so it hides no error there.
+    Probabilities of a million classes are around 1e-6, which float16 has as multiples of 6e-8: right to the last bit,
+    they are 3 % off.  For a normal number rounding alone takes more than this, so it hides no error there.
     """
     about = torch.finfo(dtype)
     return about.smallest_normal * about.eps / 2

@@ -26,7 +26,12 @@ class Call:
     __slots__ = ("_count", "_loss", "_numbers", "_rows", "_sizes", "device")
 
     def __init__(
-        self, logits: torch.Tensor, target: torch.Tensor, num_items: Any, options: Options, gradient: bool,
+        self,
+        logits: torch.Tensor,
+        target: torch.Tensor,
+        num_items: Any,
+        options: Options,
+        gradient: bool,
         rows: kernels.Again,
     ) -> None:
         self.device = logits.get_device()
@@ -34,13 +39,19 @@ class Call:
         compute, count, classes = compute_dtype(logits.dtype), *logits.shape
         labels = not target.is_floating_point()
         counted = labels and num_items is None and options.reduction == "mean"
-        ready = (totals.kernel(entry, self.device, compute, target.dtype).ready(1) for entry in ("count_rows", "loss_rows"))
+        ready = (
+            totals.kernel(entry, self.device, compute, target.dtype).ready(1) for entry in ("count_rows", "loss_rows")
+        )
         self._count, self._loss = ready
         wanted = ((count, classes), (classes, 1)) if gradient else None
         step = target.stride(0) if labels else 0
         given = 1.0 if options.reduction == "sum" else float(count)
         self._sizes = compute, count, count * compute.itemsize, counted, labels, wanted
-        self._numbers = given, (step, count, classes, options.ignore_index), (step, count, options.ignore_index, float(options.z_loss))
+        self._numbers = (
+            given,
+            (step, count, classes, options.ignore_index),
+            (step, count, options.ignore_index, float(options.z_loss)),
+        )
 
     def __call__(
         self, stream: Stream, logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any

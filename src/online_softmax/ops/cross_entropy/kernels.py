@@ -78,9 +78,7 @@ def _again(kernel: Loaded, grid: int, sizes: tuple[int, ...], step: int, numbers
     ) -> None:
         losses = (rows_out, rows_out + plane, rows_out + 2 * plane)
         more = (0, 0, 0)
-        launch_on(
-            stream, *ready, logits, gradient, *sizes, target, step, weight, *numbers, divisors, *losses, *more
-        )
+        launch_on(stream, *ready, logits, gradient, *sizes, target, step, weight, *numbers, divisors, *losses, *more)
 
     return again
 

@@ -96,7 +96,11 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, target: Tensor, weight: Tensor | None, how: tuple[Any, Options, bool, bool, ModuleType]
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        how: tuple[Any, Options, bool, bool, ModuleType],
     ) -> Any:
         num_items, options, inplace, aux, module = how
         # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
