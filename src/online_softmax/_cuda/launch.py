@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from cuda.bindings import driver
 from cuda.core import Kernel, LaunchConfig, ObjectCode, Stream
-from cuda.core import launch as launch_on
+from cuda.core import launch as _launch
 
 from .compile import Source, cubin
 from .geometry import Geometry
@@ -17,6 +17,9 @@ from .limits import Limits, device_limits
 
 if not torch.backends.cuda.is_built():
     raise ImportError("this PyTorch was built without CUDA")
+
+launch_on = _launch
+"""(stream, *Loaded.ready(grid), *arguments), for one who knows that the stream is the device's current one."""
 
 _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice

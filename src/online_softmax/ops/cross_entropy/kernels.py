@@ -70,7 +70,7 @@ def _at(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _again(kernel: Loaded, grid: int, sizes: tuple[int, ...], step: int, numbers: tuple[float, ...]) -> Again:
+def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, numbers: tuple[float, ...]) -> Again:
     ready = kernel.ready(grid)
 
     def again(
