@@ -162,7 +162,10 @@ def backward(count: int, dtype: torch.dtype, device: str) -> Record:
     target = torch.empty_like(data[0][0])
 
     def gradients(way: Call) -> list[Call]:
-        return [lambda m=way(*each), d=each: torch.autograd.grad(list(m), d, up, retain_graph=True) for each in data]
+        merged = [list(way(*each)) for each in data]
+        return [
+            lambda m=m, d=d: torch.autograd.grad(m, d, up, retain_graph=True) for m, d in zip(merged, data, strict=True)
+        ]
 
     ways = {
         "copy": [lambda d=d: target.copy_(d[0].detach()) for d in data],
