@@ -5,7 +5,6 @@ Of a batch that one block can count, for "mean" and "sum" without aux.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -16,8 +15,6 @@ from ..._cuda.memory import empty
 from ..._cuda.rows import compute_dtype
 from . import kernels, totals
 from .options import Options, Packed
-
-_KEPT = 4096
 
 
 class Call:
@@ -75,15 +72,3 @@ class Call:
         loss_at = loss.data_ptr()
         launch_on(stream, *self._loss, at, at + plane, labels_at if labels else 0, 0, divisors, loss_at, *to_sum)
         return Packed(loss, packed, gradient)
-
-
-_calls: dict[Hashable, Call] = {}
-find = _calls.get
-call_like = Call
-
-
-def keep(key: Hashable, call: Call) -> None:
-    """Let `find(key)` return it."""
-    if len(_calls) >= _KEPT:  # as many shapes will not come back soon
-        _calls.clear()
-    _calls[key] = call

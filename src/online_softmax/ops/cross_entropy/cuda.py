@@ -11,7 +11,8 @@ from ..._cuda.compile import Source
 from ..._cuda.launch import load, stream_here
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
-from . import again, kernels, totals
+from . import kernels, totals
+from .again import Call
 from .options import Forward, Options, Packed
 
 __all__ = ["backward", "forward", "rescale"]
@@ -71,8 +72,8 @@ def forward(
     key = None
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
         layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, target.dtype, target.stride())
-        key = (logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
-        call = again.find(key)
+        key = ("loss", logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
+        call: Call | None = ready.find(key)
         if call is not None:
             stream = stream_here(call.device)
             if stream is not None:
@@ -110,7 +111,7 @@ def forward(
     if options.reduction != "none":
         losses = totals.reduced_loss(losses, lses, target, options.ignore_index, options.z_loss, divisors)
         if key is not None and launch is not None and rows <= totals.ONE_BLOCK:
-            again.keep(key, again.call_like(logits, target, num_items, options, gradient is not None, launch))
+            ready.keep_any(key, Call(logits, target, num_items, options, gradient is not None, launch))
     z_losses, predicted, entropies = more or (None, None, None)
     return Forward(losses, lses, lse_lows, divisors, z_losses, predicted, entropies, gradient)
 
