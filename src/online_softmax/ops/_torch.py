@@ -36,6 +36,7 @@ def is_ordinary(x: Tensor) -> bool:
         and x.layout is torch.strided
         and not (x.is_nested or x.is_meta or x.is_neg())
         and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # one that has left its transform
         and forward_ad._current_level < 0
         and not torch._C._len_torch_dispatch_stack()
     )
