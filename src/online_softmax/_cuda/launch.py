@@ -145,7 +145,10 @@ def load(device: int, source: Source, threads: int, cluster: int = 1, shared: in
 
 
 def load_first_fitting(
-    device: int, plan_of: Callable[[Limits], AnyPlan], sources_of: Callable[[AnyPlan], tuple[Source, ...]]
+    device: int,
+    plan_of: Callable[[Limits], AnyPlan],
+    sources_of: Callable[[AnyPlan], tuple[Source, ...]],
+    early: Callable[[AnyPlan], bool] = lambda _: False,
 ) -> tuple[tuple[Loaded, ...], AnyPlan]:
     """The kernels of the first plan that the device can run: with clusters half as large where it, or the part of it
     we have, does not grant the largest.  What is found depends on the plan and the kind of device alone."""
@@ -153,7 +156,8 @@ def load_first_fitting(
     while True:
         plan = plan_of(limits)
         shape = plan.shape
-        loaded = tuple(load(device, source, shape.threads, shape.cluster, plan.shared) for source in sources_of(plan))
+        each = shape.threads, shape.cluster, plan.shared, early(plan)
+        loaded = tuple(load(device, source, *each) for source in sources_of(plan))
         if all(kernel.resident for kernel in loaded):
             return loaded, plan
         if not limits.largest_cluster:

@@ -4,6 +4,7 @@
 #include "../../_cuda/rows.cuh"
 #include "../../_cuda/summary.cuh"
 #include "row_loss.cuh"
+#include "totals.cuh"
 
 using namespace online_softmax;
 
@@ -42,6 +43,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     };
     turn_to(row);
     Found exchange(shared);
+    wait_for_previous_launch();  // logits are on their way; the divisors were not there before
     const Compute per_class = over(divisors[0]), per_row = over(divisors[1]);
     constexpr bool slice_weights = kWeighted && kSpread && !kWithinWarp;
     Compute* const slice = reinterpret_cast<Compute*>(words + kSlots * kThreads);
@@ -134,4 +136,5 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
         }
         row += stride;
     } while (kPersistent && row < rows);
+    sum_losses_in_last_block<Target, kThreads>(divisors);
 }

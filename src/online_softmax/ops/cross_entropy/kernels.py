@@ -27,7 +27,10 @@ def _kernels(
     device: int, dtype: torch.dtype, words: int, switches: Switches
 ) -> tuple[tuple[Loaded, ...], Geometry, bool]:
     loaded, chosen = load_first_fitting(
-        device, lambda limits: plan(words, dtype, switches, limits), lambda found: found.sources(dtype, switches)
+        device,
+        lambda limits: plan(words, dtype, switches, limits),
+        lambda found: found.sources(dtype, switches),
+        early=lambda found: found.file != "split.cu",  # behind count_rows, which is not
     )
     return loaded, chosen.shape, chosen.file == "split.cu"
 
