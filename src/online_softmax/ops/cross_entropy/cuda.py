@@ -8,7 +8,7 @@ import torch
 
 from ..._cuda import ready
 from ..._cuda.compile import Source
-from ..._cuda.launch import load, stream_here
+from ..._cuda.launch import launch_on, load, stream_here
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
 from . import kernels, totals
@@ -159,16 +159,21 @@ def _load_rescale(gradient: torch.Tensor) -> Ready:
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
     """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1."""
-    dtype, size = gradient.dtype, gradient.numel()
+    device, dtype, size = gradient.get_device(), gradient.dtype, gradient.numel()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
-    if size:
-        key = ("rescale", gradient.get_device(), dtype, size)
-        launch = ready.find(key)
-        if launch is None:
-            launch = _load_rescale(gradient)
-            ready.keep(key, launch)
-        if grad_loss.dtype is not (torch.float64 if dtype is torch.float64 else torch.float32):
-            grad_loss = grad_loss.to(compute_dtype(dtype))
+    if not size:
+        return gradient
+    if grad_loss.dtype is not (torch.float64 if dtype is torch.float64 else torch.float32):
+        grad_loss = grad_loss.to(compute_dtype(dtype))
+    key = ("rescale", device, dtype, size)
+    launch: Ready | None = ready.find(key)
+    if launch is None:
+        launch = _load_rescale(gradient)
+        ready.keep(key, launch)
+    stream = stream_here(device) if launch.on else None
+    if stream is None:
         launch.kernel(launch.grid, gradient.data_ptr(), grad_loss.data_ptr(), size)
+    else:
+        launch_on(stream, *launch.on, gradient.data_ptr(), grad_loss.data_ptr(), size)
     return gradient

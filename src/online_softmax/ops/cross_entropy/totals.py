@@ -38,41 +38,21 @@ def sums_itself(rows: int, classes: int) -> bool:
 class Count:
     """The launch of count_rows for a kind of batch; several blocks and a second launch for many rows."""
 
-    __slots__ = ("_blocks", "_finish", "_kernel", "_labels", "_numbers", "counts", "given", "ready", "sums")
+    __slots__ = ("_blocks", "_finish", "_kernel", "counts", "given", "labels", "numbers", "ready", "sums")
 
     def __init__(self, logits: torch.Tensor, target: torch.Tensor, num_items: Any, options: Options) -> None:
         rows, classes = logits.shape
         compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        self._labels = not target.is_floating_point()
-        self.counts = self._labels and num_items is None and options.reduction == "mean"
+        self.labels = not target.is_floating_point()
+        self.counts = self.labels and num_items is None and options.reduction == "mean"
         self.sums = options.reduction != "none" and sums_itself(rows, classes) and rows > 0 and classes > 0
         self.given = float(rows) if options.reduction == "mean" else 1.0
         self._blocks = min(-(-rows // ONE_BLOCK), 256) if self.counts and rows > ONE_BLOCK else 1
         self._kernel = kernel("count_rows", logits.get_device(), compute, target.dtype)
         self._finish = kernel("count_finish", logits.get_device(), compute, target.dtype) if self._blocks > 1 else None
         self.ready = self._kernel.ready(self._blocks)
-        step = target.stride(0) if self._labels else 0
-        self._numbers = step, rows, classes, options.ignore_index, float(options.z_loss)
-
-    def arguments(
-        self, target: int, weight: int, num_items: Any, partial: int, packed: int, loss: int, losses: int, plane: int
-    ) -> tuple[Any, ...]:
-        """What count_rows takes; all but num_items (a number, a 0-d tensor, or None) are addresses, or 0."""
-        tensor = isinstance(num_items, torch.Tensor)
-        number = self.given if num_items is None or tensor else float(num_items)
-        return (
-            target if self.counts else 0,
-            weight,
-            num_items.data_ptr() if tensor else 0,
-            partial,
-            packed,
-            loss if self.sums else 0,
-            losses,
-            losses + plane,
-            target if self._labels else 0,
-            number,
-            *self._numbers,
-        )
+        step = target.stride(0) if self.labels else 0
+        self.numbers = step, rows, classes, options.ignore_index, float(options.z_loss)
 
     def __call__(
         self,
@@ -80,20 +60,35 @@ class Count:
         weight: torch.Tensor | None,
         num_items: Any,
         packed: torch.Tensor,
-        loss: torch.Tensor | None,
+        loss: torch.Tensor,
         losses: torch.Tensor,
     ) -> None:
         """Launch; `losses` (3, M) is the rest of `packed`."""
+        given, number = 0, self.given
         if isinstance(num_items, torch.Tensor):
             num_items = num_items.detach().to(device=packed.device, dtype=packed.dtype)
+            given = num_items.data_ptr()
+        elif num_items is not None:
+            number = float(num_items)
         partial = None
         if self._finish is not None:
             partial = torch.empty(self._blocks, 2, dtype=torch.float64, device=packed.device)
         at = 0 if partial is None else partial.data_ptr()
-        where = packed.data_ptr(), 0 if loss is None else loss.data_ptr(), losses.data_ptr()
-        weights = 0 if weight is None else weight.data_ptr()
-        plane = losses.stride(0) * losses.element_size()
-        self._kernel(self._blocks, *self.arguments(target.data_ptr(), weights, num_items, at, *where, plane))
+        lses = losses.data_ptr() + losses.stride(0) * losses.element_size()
+        self._kernel(
+            self._blocks,
+            target.data_ptr() if self.counts else 0,
+            0 if weight is None else weight.data_ptr(),
+            given,
+            at,
+            packed.data_ptr(),
+            loss.data_ptr() if self.sums else 0,
+            losses.data_ptr(),
+            lses,
+            target.data_ptr() if self.labels else 0,
+            number,
+            *self.numbers,
+        )
         if self._finish is not None:
             self._finish(1, at, self._blocks, packed.data_ptr())
 
