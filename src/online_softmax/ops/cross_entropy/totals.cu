@@ -12,7 +12,7 @@ constexpr int kThreads = 512;
 template <class Fn>
 __device__ Pair sum_here(int64 rows, Fn fn) {
     const int64 first = int64(blockIdx.x) * kThreads + threadIdx.x;
-    return block_sum<kThreads>(sum_of_rows(first, int64(gridDim.x) * kThreads, rows, fn));
+    return block_sum<kThreads>(sum_of_rows<8>(first, int64(gridDim.x) * kThreads, rows, fn));
 }
 
 // (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted sum NaN.

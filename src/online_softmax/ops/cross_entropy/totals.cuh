@@ -34,10 +34,10 @@ __device__ __forceinline__ Pair block_sum(Pair mine) {
 }
 
 // fn(row) of every `step`-th row from `first` on.  Several at a time: the memory answers after a thousand instructions.
-template <class Fn>
+template <int AT_ONCE, class Fn>
 __device__ __forceinline__ Pair sum_of_rows(int64 first, int64 step, int64 rows, Fn fn) {
     Pair sum{0, 0};
-#pragma unroll 8
+#pragma unroll AT_ONCE
     for (int64 row = first; row < rows; row += step) {
         const Pair one = fn(row);
         sum.first += one.first, sum.second += one.second;
@@ -75,8 +75,9 @@ __device__ __forceinline__ void sum_losses_in_last_block(const Compute* divisors
     __syncthreads();
     if (!last) return;
     __threadfence();
+    constexpr int at_once = SIZE > 256 ? 4 : 8;  // large blocks have fewer rows a thread, and fewer registers
     const Pair sum = block_sum<SIZE>(
-        sum_of_rows(threadIdx.x, SIZE, totals.rows, [&](int64 row) { return loss_of_row<Label>(totals, row); }));
+        sum_of_rows<at_once>(threadIdx.x, SIZE, totals.rows, [&](int64 row) { return loss_of_row<Label>(totals, row); }));
     if (threadIdx.x == 0) *totals.loss = reduced(sum, totals);
 }
 
