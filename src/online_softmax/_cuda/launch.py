@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -23,7 +24,7 @@ launch_on = _launch
 
 _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice
-_CAN_BE_EARLY = hasattr(LaunchConfig, "programmatic_stream_serialization")
+_EARLY_IN_GRAPHS = 12030  # the first driver that captures early launches
 _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
 
 _streams: dict[tuple[int, int], Stream] = {}  # every device's default stream has handle 0
@@ -56,7 +57,7 @@ class Loaded:
 
     def __init__(self, device: int, source: Source, threads: int, cluster: int, shared: int, early: bool) -> None:
         self._device, self._threads, self._cluster, self._shared = device, threads, cluster, shared
-        self._early = early and _CAN_BE_EARLY and torch.cuda.get_device_capability(device) >= (9, 0)
+        self._early = early and _can_be_early(device)
         self._kernel = ObjectCode.from_cubin(cubin(source, device_limits(device).arch)).get_kernel(source.entry)
         self._configs: dict[int, LaunchConfig] = {}
         attribute = driver.CUfunction_attribute
@@ -103,6 +104,15 @@ class Loaded:
                 self(grid, *arguments)
             return
         launch_on(_stream(device), *self.ready(grid), *arguments)
+
+
+@cache
+def _can_be_early(device: int) -> bool:
+    """Whether a launch on the device can begin before the one in front of it has ended."""
+    known = hasattr(LaunchConfig, "programmatic_stream_serialization")
+    error, version = driver.cuDriverGetVersion()
+    _check((error,))
+    return known and version >= _EARLY_IN_GRAPHS and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _bind() -> None:
