@@ -1,5 +1,5 @@
-"""Launches of the row kernels of cross-entropy: forward in registers (cuda.cu) or split over blocks (split.cu), and the
-gradient from a given log-sum-exp (backward.cu)."""
+"""Launches of the row kernels of cross-entropy: forward in shared memory (staged.cu), in registers (cuda.cu) or split
+over blocks (split.cu), and the gradient from a given log-sum-exp (backward.cu)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
 from ..._cuda.launch import Loaded, launch_on, load, load_first_fitting
 from ..._cuda.ready import Ready, find, keep
+from . import numbers
 from .options import Options
-from .switches import MASS_THREADS, Switches, plan
+from .switches import MASS_THREADS, Plan, Switches, plan
 from .switches import backward as plan_backward
 
 Again = Callable[[Stream, int, int, int, int, int, int, int], None]
@@ -23,16 +24,13 @@ bytes from there to lse, and on to lse_low."""
 
 
 @lru_cache(maxsize=4096)
-def _kernels(
-    device: int, dtype: torch.dtype, words: int, switches: Switches
-) -> tuple[tuple[Loaded, ...], Geometry, bool]:
-    loaded, chosen = load_first_fitting(
+def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches) -> tuple[tuple[Loaded, ...], Plan]:
+    return load_first_fitting(
         device,
         lambda limits: plan(words, dtype, switches, limits),
         lambda found: found.sources(dtype, switches),
         early=lambda found: found.file != "split.cu",  # behind count_rows, which is not
     )
-    return loaded, chosen.shape, chosen.file == "split.cu"
 
 
 @lru_cache(maxsize=4096)
@@ -65,15 +63,11 @@ def _words(logits: torch.Tensor) -> int:
     return geometry.words_of(logits.shape[1], size, aligned)
 
 
-def _factors(options: Options) -> tuple[float, float, float]:
-    return float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing)
-
-
 def _at(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, numbers: tuple[float, ...]) -> Again:
+def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, given: tuple[float, ...]) -> Again:
     ready = kernel.ready(grid)
 
     def again(
@@ -81,7 +75,7 @@ def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, numbe
     ) -> None:
         losses = (rows_out, rows_out + plane, rows_out + 2 * plane)
         more = (0, 0, 0)
-        launch_on(stream, *ready, logits, gradient, *sizes, target, step, weight, *numbers, divisors, *losses, *more)
+        launch_on(stream, *ready, logits, gradient, *sizes, target, step, weight, *given, divisors, *losses, *more)
 
     return again
 
@@ -111,25 +105,24 @@ def run(
     key = ("cross_entropy", logits.get_device(), logits.dtype, layout, compiled_in, options)
     ready = find(key)
     if ready is not None:
-        sizes, numbers = ready.rest[:4], ready.rest[4:]
-        ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
-        return _again(ready.kernel, ready.grid, sizes, target.stride(0), numbers) if aux is None else None
+        sizes, given = ready.rest[:4], ready.rest[4:]
+        ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *given, *results, *more)
+        return _again(ready.kernel, ready.grid, sizes, target.stride(0), given) if aux is None else None
     rows, classes = logits.shape
     step = logits.stride(0)
     words = _words(logits)
     switches = _switches(target, weight, options, aux is not None, gradient is not None)
-    kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
-    factors = _factors(options)
-    z_loss = float(options.z_loss)
-    numbers = (options.ignore_index, *factors, z_loss, z_loss if options.reduction == "none" else 0.0)
-    if not split:
+    kernels, chosen = _kernels(logits.get_device(), logits.dtype, words, switches)
+    given = numbers.wide(options) if chosen.terms is None else numbers.packed(options, classes, chosen.terms)
+    if chosen.file != "split.cu":
         sizes = (rows, classes, step, gradient_step)
-        grid = shape.grid(rows, kernels[0].resident)
-        kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
-        keep(key, Ready(kernels[0], grid, (*sizes, *numbers)))
-        return _again(kernels[0], grid, sizes, target.stride(0), numbers) if aux is None else None
+        grid = chosen.shape.grid(rows, kernels[0].resident)
+        kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *given, *results, *more)
+        keep(key, Ready(kernels[0], grid, (*sizes, *given)))
+        return _again(kernels[0], grid, sizes, target.stride(0), given) if aux is None else None
     add, merge, write = kernels
-    pieces = shape.pieces(words)
+    factors = numbers.factors(options)
+    pieces = chosen.shape.pieces(words)
     records = torch.empty((rows, pieces, switches.record()), dtype=rows_out.dtype, device=rows_out.device)
     row_factors = torch.empty((rows, 4), dtype=rows_out.dtype, device=rows_out.device)
     add(rows * pieces, logits.data_ptr(), classes, pieces, step, *labels, *factors, records.data_ptr())
@@ -141,7 +134,7 @@ def run(
         classes,
         step,
         *labels,
-        *numbers,
+        *given,
         *results,
         *more,
         row_factors.data_ptr(),
@@ -182,7 +175,7 @@ def backward(
     device = logits.get_device()
     write, add, shape = _backward_kernels(device, logits.dtype, words, switches)
     labels = (target.data_ptr(), target.stride(0), _at(weight))
-    factors = _factors(options)
+    factors = numbers.factors(options)
     masses, mass_stride = None, 0  # of all classes, unless that is 1 or on the label's alone
     if target.is_floating_point() or (switches.weighted and switches.smoothing):
         mass_stride = int(target.is_floating_point() and target.stride(0) != 0)

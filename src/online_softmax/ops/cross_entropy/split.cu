@@ -27,7 +27,7 @@ loss_pieces_sum(const Input* logits, int classes, int pieces, int64 logits_strid
     const Piece piece(logits, map, classes, pieces);
     __shared__ Found::Shared shared;
     Found exchange(shared);
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, targets + piece.row * target_stride, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     Part part = piece.part;
@@ -62,6 +62,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
     total.rebase(lane_maximum<32>(total.m));
     total.over_lanes();
     total.merge(exchange.swap(total.record().at));
+    bool last_row = false;
     if (threadIdx.x == 0) {
         bool kept = true, known = true;
         Compute label_weight = 1, label_logit = 0, slope;
@@ -85,6 +86,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
             predictions[row] = total.predicted();
             entropies[row] = total.entropy();
         }
+        last_row = was_last_row(divisors);
         if constexpr (kGradient) {
             const Compute on_class = kept ? over(divisors[0]) : Compute(0);
             const Compute pull = result.pull(on_class, over(divisors[1]) * Compute(2 * z_loss));
@@ -95,7 +97,7 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
                             kProbabilities ? Compute(0) : on_class * chain * label_weight * kept_mass};
         }
     }
-    sum_losses_in_last_block<Target, kThreads>(divisors);
+    sum_losses_after<Target, kThreads>(last_row, divisors);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
@@ -106,7 +108,7 @@ loss_pieces_write(const Input* logits, Input* gradient, int classes, int pieces,
     const Piece piece(logits, map, classes, pieces);
     const Factors row = factors[piece.row];
     const Target* const target = targets + piece.row * target_stride;
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, target, Compute(1 - smoothing), Compute(smoothing / classes)};
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     const int64 label = label_of(*target);

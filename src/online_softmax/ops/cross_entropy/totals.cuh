@@ -1,5 +1,5 @@
 // What stands in front of a batch's row kernel and behind it: the numbers that "mean" divides by, and the sum of the rows'
-// losses, made by whichever block is the last to have written its own.
+// losses, made by whichever block writes the last of them.
 #pragma once
 #include "../../_cuda/async.cuh"
 #include "../../_cuda/functions.cuh"
@@ -15,7 +15,7 @@ struct Totals {
     const void* labels;  // null: no row is ignored
     int64 stride, rows, ignore_index;
     double z_loss;
-    uint32 arrived;  // blocks that have written all their rows' losses
+    uint32 arrived;  // rows whose losses are written
 };
 static_assert(sizeof(Totals<float>) <= 96 && sizeof(Totals<double>) <= 96);  // totals.py allots as much
 
@@ -62,19 +62,23 @@ __device__ __forceinline__ Compute reduced(Pair sum, const Totals<Compute>& tota
     return Compute(totals.z_loss == 0 ? of_classes : of_classes + totals.z_loss * sum.second / double(totals.by_row));
 }
 
+// Of the thread that has just written a row's loss and lse: whether all other rows' are written too.  It waits here for
+// them to be seen by everyone; other warps go on writing gradients meanwhile.
+template <class Compute>
+__device__ __forceinline__ bool was_last_row(const Compute* divisors) {
+    auto& totals = *reinterpret_cast<Totals<Compute>*>(const_cast<Compute*>(divisors));
+    if (totals.loss == nullptr) return false;
+    __threadfence();
+    return atomicAdd(&totals.arrived, 1u) == totals.rows - 1;
+}
+
 // The end of every row kernel, come to by all threads of all blocks.  In an order that depends on the number of rows and
 // of threads alone, whichever block it is: the same bits every run.
 template <class Label, int SIZE, class Compute>
-__device__ __forceinline__ void sum_losses_in_last_block(const Compute* divisors) {
-    auto& totals = *reinterpret_cast<Totals<Compute>*>(const_cast<Compute*>(divisors));
-    if (totals.loss == nullptr) return;
-    __shared__ bool last;
-    __threadfence();  // this thread's losses are seen by whoever sees its block arrive
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(&totals.arrived, 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (!last) return;
+__device__ __forceinline__ void sum_losses_after(bool last_row, const Compute* divisors) {
+    if (!__syncthreads_or(last_row)) return;
     __threadfence();
+    const auto& totals = *reinterpret_cast<const Totals<Compute>*>(divisors);
     constexpr int at_once = SIZE > 256 ? 4 : 8;  // large blocks have fewer rows a thread, and fewer registers
     const Pair sum = block_sum<SIZE>(
         sum_of_rows<at_once>(threadIdx.x, SIZE, totals.rows, [&](int64 row) { return loss_of_row<Label>(totals, row); }));
