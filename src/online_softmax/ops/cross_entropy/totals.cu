@@ -45,10 +45,12 @@ count_finish(const Pair* partial, int64 count, Totals<Compute>* totals) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-loss_rows(Pair* partial, const Totals<Compute>* totals) {
+loss_rows(Pair* partial, const Totals<Compute>* totals, Compute* loss) {
     wait_for_previous_launch();
     const Pair sum = sum_here(totals->rows, [&](int64 row) { return loss_of_row<Label>(*totals, row); });
-    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+    if (threadIdx.x != 0) return;
+    if (gridDim.x > 1) partial[blockIdx.x] = sum;
+    else *loss = reduced(sum, *totals);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)

@@ -96,9 +96,11 @@ class Count:
 def reduced_loss(packed: torch.Tensor, rows: int, target: torch.Tensor, loss: torch.Tensor) -> None:
     """Fills `loss` from the rows' losses that `packed` says the place of, where the row kernel did not."""
     device = packed.get_device()
-    blocks = max(1, min(-(-rows // ONE_BLOCK), 256))
-    partial = torch.empty(blocks, 2, dtype=torch.float64, device=packed.device)
-    kernel("loss_rows", device, packed.dtype, target.dtype)(blocks, partial.data_ptr(), packed.data_ptr())
-    kernel("loss_finish", device, packed.dtype, target.dtype)(
-        1, partial.data_ptr(), blocks, packed.data_ptr(), loss.data_ptr()
-    )
+    blocks, partial = max(1, min(-(-rows // ONE_BLOCK), 256)), None
+    if blocks > 1:
+        partial = torch.empty(blocks, 2, dtype=torch.float64, device=packed.device)
+    at = 0 if partial is None else partial.data_ptr()
+    head, loss_at = packed.data_ptr(), loss.data_ptr()
+    kernel("loss_rows", device, packed.dtype, target.dtype)(blocks, at, head, loss_at)
+    if blocks > 1:
+        kernel("loss_finish", device, packed.dtype, target.dtype)(1, at, blocks, head, loss_at)
