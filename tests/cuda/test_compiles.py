@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -25,7 +26,12 @@ BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
 PROBABILITIES = ON._replace(target=F32)
+LOSSES = {"loss": OFF, "costly loss": ON._replace(aux=False), "loss in registers": OFF._replace(aux=True)}
 SMALLEST, LARGEST = 3, 262144
+
+
+def _shape(found: tuple[geometry.Geometry, int] | None) -> geometry.Geometry | None:
+    return found and found[0]
 
 
 def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometry.Geometry, int]:
@@ -34,7 +40,11 @@ def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometr
         "forward": lambda words: plans.forward(0, words, dtype.itemsize, limits).shape,
         "logsumexp": lambda words: plans.forward(2, words, dtype.itemsize, limits).shape,
         "backward": lambda words: plans.backward(words, dtype.itemsize, limits).shape,
-        "loss": lambda words: geometry.cross_entropy(words, dtype.itemsize, limits, 0),
+        "loss in registers": lambda words: geometry.loss_in_registers(words, dtype.itemsize, limits, 1),
+        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, spread=False)),
+        "costly loss": lambda words: _shape(
+            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, spread=True)
+        ),
     }[kind]
     found: dict[geometry.Geometry, int] = {}
     words = 1
@@ -48,7 +58,7 @@ def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
     found: set[Source] = set()
     for dtype in (BF16, F32):
         size = dtype.itemsize
-        for kind in ("forward", "logsumexp", "backward", "loss"):
+        for kind in ("forward", "logsumexp", "backward", *LOSSES):
             words = list(geometries_of(kind, dtype, limits).values())
             for count in words if whole_table else (words[0], words[len(words) // 2], words[-1]):
                 if kind == "forward":
@@ -60,11 +70,14 @@ def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
                     for operation in range(2):
                         found.update(plans.backward(count, size, limits).sources(operation, dtype, dtype))
                 else:
-                    found.update(plan_loss(count, dtype, OFF, limits).sources(dtype, OFF))
-    for switches in (OFF, ON):
-        for length in (SMALLEST, LARGEST):
-            words = geometry.words_of(length, 2, False)
-            found.update(plan_loss(words, BF16, switches, limits).sources(BF16, switches))
+                    for gradient in (True, False) if kind == "loss" else (True,):
+                        switches = LOSSES[kind]._replace(gradient=gradient)
+                        found.update(plan_loss(count, dtype, switches, limits).sources(dtype, switches))
+    some = (ON, OFF._replace(smoothing=True, weighted=True), OFF._replace(softcap=True), OFF._replace(scaled=True))
+    for dtype, switches in itertools.product((BF16, F32), some):
+        for length in (SMALLEST, 1500, LARGEST):
+            words = geometry.words_of(length, dtype.itemsize, False)
+            found.update(plan_loss(words, dtype, switches, limits).sources(dtype, switches))
     for dtype in (BF16, F32):
         for switches in (OFF, ON._replace(aux=False), PROBABILITIES._replace(aux=False)):
             for length in (SMALLEST, 1000, LARGEST):
@@ -114,7 +127,7 @@ def test_smallest_and_largest_of_other_families(capability):
 def test_a_thousand_lengths_share_a_few_dozen_shapes():
     limits = limits_of((9, 0))
     for dtype in (BF16, F32):
-        for kind in ("forward", "logsumexp", "backward", "loss"):
+        for kind in ("forward", "logsumexp", "backward", *LOSSES):
             assert len(geometries_of(kind, dtype, limits)) <= 48
     plain = {plans.forward(0, geometry.words_of(length, 2, False), 2, limits) for length in range(1, 300000, 299)}
     assert len(plain) <= 48

@@ -28,7 +28,7 @@ def test_clusters_that_a_device_does_not_grant_are_not_launched(monkeypatch, lar
     real = launch.load
 
     def load(device, source, threads, cluster=1, shared=0):
-        file_keeps_rows = source.file.endswith("/cuda.cu")
+        file_keeps_rows = source.file.endswith(("/cuda.cu", "/staged.cu"))
         refused = file_keeps_rows and cluster > largest
         return SimpleNamespace(resident=0) if refused else real(device, source, threads, cluster, shared)
 
@@ -37,8 +37,9 @@ def test_clusters_that_a_device_does_not_grant_are_not_launched(monkeypatch, lar
     try:
         x = random_rows(3, 40000, torch.float32)
         check(x, torch.randint(0, 40000, (3,), device=DEVICE), None, OPTIONS[0])
-        _, shape, split = kernels._kernels(0, x.dtype, 10000, Switches(torch.int64, *[False] * 6, True))
-        assert split or shape.cluster <= largest
-        assert split == (largest < 4)  # four blocks hold this row, and no fewer
+        _, plan = kernels._kernels(0, x.dtype, 10000, Switches(torch.int64, *[False] * 6, True))
+        split = plan.file == "split.cu"
+        assert split or plan.shape.cluster <= largest
+        assert split == (largest < 2)  # two blocks hold this row, and no fewer
     finally:
         kernels._kernels.cache_clear()

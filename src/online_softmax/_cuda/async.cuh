@@ -23,6 +23,20 @@ __device__ __forceinline__ void copy_async_wait() {  // until at most PENDING of
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
+// A kernel that was launched early (launch.py) waits here until the launch before it has ended and all it wrote can be
+// seen.  Every thread calls it before it reads what that launch wrote and before it writes anything itself.
+__device__ __forceinline__ void wait_for_previous_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next launch may begin, if it was launched early, once every block has come here.
+__device__ __forceinline__ void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ void barrier_init(uint64* barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }

@@ -1,9 +1,9 @@
 """From the bytes of a row to the shape of the kernel that takes it: one table for all operations.
 
 A row is split into 16-byte words.  Its threads are `group` lanes of a warp, a block, or a cluster of blocks, and a
-thread takes `slots` words, into registers, shared memory, or both.  The choice depends on the row's length and element type alone, never on how
-many rows there are, so that a row's result does not either; and the steps are coarse enough that a thousand lengths
-share a few dozen kernels, yet fine enough that few slots idle.
+thread takes `slots` words, into registers, shared memory, or both.  The choice depends on the row's length and element
+type alone, never on how many rows there are, so that a row's result does not either; and the steps are coarse enough
+that a thousand lengths share a few dozen kernels, yet fine enough that few slots idle.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def elementwise(words: int) -> Geometry:
     return within_warp(words, 4) or Geometry(128, 128, 4, blocks=6)
 
 
-def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
-    """Clusters that stay.  `costly` counts options that need registers for every element or record."""
+def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
+    """Cross-entropy as cuda.cu takes it.  `costly` counts options that need registers for every element or record."""
     few = 4 if itemsize == 2 else 8
     short = within_warp(words, few)
     if short is not None:
@@ -201,4 +201,40 @@ def cross_entropy(words: int, itemsize: int, limits: Limits, costly: int) -> Geo
         found = _first(found, within_cluster(words, 2 * few, limits, (64, 128, 192, 256), cluster=2))
         if limits.largest_cluster == 1:
             found, most = _first(found, within_cluster(words, 2 * few, limits, (256, 384))), 384
-    return found and found._replace(persistent=True, blocks=max(1, most // found.threads))
+    return found and found._replace(blocks=max(1, most // found.threads))
+
+
+# Rows of several blocks, by the size of an element: blocks that share one, words a thread, and the words they serve up
+# to.  Five and seven blocks fill the device's groups of multiprocessors better than powers of two.
+_LOSS_CLUSTERS = {
+    2: ((1, 8, 4096), (5, 8, 10240), (7, 8, 19712), (8, 8, 32768), (16, 8, 65536)),
+    4: ((1, 10, 5120), (5, 10, 16000), (8, 10, 32768), (16, 10, 40960), (16, 16, 65536)),
+}
+_ONE_BLOCK = (64, 96, 128, 160, 192, 256, 320, 384, 448, 512)
+
+
+def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, spread: bool) -> tuple[Geometry, int] | None:
+    """Cross-entropy as staged.cu takes it, and how many of a thread's words are held in registers.
+
+    All where a block can hold the row, unless softcap costs each element so much that loops have to stay short.
+    """
+    for slots in (4, 8):
+        count = next((threads for threads in _ONE_BLOCK if words <= threads * slots), None)
+        if count is not None and not capped:
+            most = 1024 if slots == 8 else 1280 if itemsize == 4 or spread else 1536
+            return Geometry(count, count, slots, blocks=most // count), slots
+    most = 1024 if capped else 1536 if itemsize == 2 else 1280
+    for cluster, slots, longest in _LOSS_CLUSTERS[itemsize]:
+        if words <= longest and cluster <= limits.largest_cluster:
+            step = 64 if cluster in (8, 16) else 32
+            count = max(64, -(-words // (cluster * slots * step)) * step)
+            shape = Geometry(count, count, slots, cluster)
+            fits = limits.shared_bytes // (shape.row_shared + RECORDS // 2)
+            if fits:
+                return shape._replace(blocks=min(fits, most // count)), 0
+    for slots in (8, 11, 18):  # longer rows, and devices without the clusters that would do
+        shape = Geometry(512, 512, slots, limits.largest_cluster)
+        fits = limits.shared_bytes // (shape.row_shared + RECORDS)
+        if words <= shape.words and fits:
+            return shape._replace(blocks=min(fits, 2)), 0
+    return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
 from cuda.bindings import driver
-from cuda.core import LaunchConfig, ObjectCode, Stream
+from cuda.core import Kernel, LaunchConfig, ObjectCode, Stream
 from cuda.core import launch as _launch
 
 from .compile import Source, cubin
@@ -18,12 +19,16 @@ from .limits import Limits, device_limits
 if not torch.backends.cuda.is_built():
     raise ImportError("this PyTorch was built without CUDA")
 
+launch_on = _launch
+"""(stream, *Loaded.ready(grid), *arguments), for one who knows that the stream is the device's current one."""
+
 _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice
+_EARLY_IN_GRAPHS = 12030  # the first driver that captures early launches
 _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
 
 _streams: dict[tuple[int, int], Stream] = {}  # every device's default stream has handle 0
-_loaded: dict[tuple[int, Source, int, int, int], Loaded] = {}
+_loaded: dict[tuple[int, Source, int, int, int, bool], Loaded] = {}
 _lock = threading.Lock()
 _thread = threading.local()  # a new thread has no CUDA context until something binds one
 
@@ -48,10 +53,11 @@ def _check(result: tuple[Any, ...]) -> None:
 class Loaded:
     """A kernel on one device, with the block, cluster and shared memory it is launched with."""
 
-    __slots__ = ("_cluster", "_configs", "_device", "_kernel", "_shared", "_threads", "resident")
+    __slots__ = ("_cluster", "_configs", "_device", "_early", "_kernel", "_shared", "_threads", "resident")
 
-    def __init__(self, device: int, source: Source, threads: int, cluster: int, shared: int) -> None:
+    def __init__(self, device: int, source: Source, threads: int, cluster: int, shared: int, early: bool) -> None:
         self._device, self._threads, self._cluster, self._shared = device, threads, cluster, shared
+        self._early = early and _can_be_early(device)
         self._kernel = ObjectCode.from_cubin(cubin(source, device_limits(device).arch)).get_kernel(source.entry)
         self._configs: dict[int, LaunchConfig] = {}
         attribute = driver.CUfunction_attribute
@@ -73,9 +79,19 @@ class Loaded:
         return int(blocks) * device_limits(self._device).processors
 
     def _config(self, grid: int) -> LaunchConfig:
-        if self._cluster > 1:
-            return LaunchConfig(grid=grid, cluster=self._cluster, block=self._threads, shmem_size=self._shared)
-        return LaunchConfig(grid=grid, block=self._threads, shmem_size=self._shared)
+        more: dict[str, Any] = {"cluster": self._cluster} if self._cluster > 1 else {}
+        if self._early:
+            more["programmatic_stream_serialization"] = True
+        return LaunchConfig(grid=grid, block=self._threads, shmem_size=self._shared, **more)
+
+    def ready(self, grid: int) -> tuple[LaunchConfig, Kernel]:
+        """What `launch_on` takes between the stream and the arguments."""
+        config = self._configs.get(grid)
+        if config is None:
+            if len(self._configs) >= _CONFIGS_KEPT:
+                self._configs.clear()
+            config = self._configs[grid] = self._config(grid)
+        return config, self._kernel
 
     def __call__(self, grid: int, *arguments: Any) -> None:
         """Launch `grid` clusters (or blocks) on the device's current stream.  Integers travel as 64 bits, floats as
@@ -87,17 +103,28 @@ class Loaded:
             with torch.cuda.device(device):
                 self(grid, *arguments)
             return
-        config = self._configs.get(grid)
-        if config is None:
-            if len(self._configs) >= _CONFIGS_KEPT:
-                self._configs.clear()
-            config = self._configs[grid] = self._config(grid)
-        _launch(_stream(device), config, self._kernel, *arguments)
+        launch_on(_stream(device), *self.ready(grid), *arguments)
+
+
+@cache
+def _can_be_early(device: int) -> bool:
+    """Whether a launch on the device can begin before the one in front of it has ended."""
+    known = hasattr(LaunchConfig, "programmatic_stream_serialization")
+    error, version = driver.cuDriverGetVersion()
+    _check((error,))
+    return known and version >= _EARLY_IN_GRAPHS and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _bind() -> None:
     torch.cuda.set_device(_current_device())
     _thread.bound = True
+
+
+def stream_here(device: int) -> Stream | None:
+    """The device's current stream, if this thread can launch on it as things are: `Loaded.__call__` always can."""
+    if _current_device() != device or not getattr(_thread, "bound", False):
+        return None
+    return _streams.get((device, _current_stream(device))) or _stream(device)
 
 
 def _stream(device: int) -> Stream:
@@ -109,21 +136,29 @@ def _stream(device: int) -> Stream:
     return stream
 
 
-def load(device: int, source: Source, threads: int, cluster: int = 1, shared: int = 0) -> Loaded:
-    """The kernel, compiled and loaded on first use."""
-    key = (device, source, threads, cluster, shared)
+def load(device: int, source: Source, threads: int, cluster: int = 1, shared: int = 0, early: bool = False) -> Loaded:
+    """The kernel, compiled and loaded on first use.
+
+    `early`: it may begin before the launch in front of it has ended, where the device can do that.  It then has to call
+    wait_for_previous_launch (async.cuh): before it touches any memory, unless the launch in front is always one of ours
+    that is not early itself, and so began when all before it had ended.
+    """
+    key = (device, source, threads, cluster, shared, early)
     kernel = _loaded.get(key)
     if kernel is None:
         _bind()
         with _lock, torch.cuda.device(device):
             kernel = _loaded.get(key)
             if kernel is None:
-                kernel = _loaded[key] = Loaded(device, source, threads, cluster, shared)
+                kernel = _loaded[key] = Loaded(*key)
     return kernel
 
 
 def load_first_fitting(
-    device: int, plan_of: Callable[[Limits], AnyPlan], sources_of: Callable[[AnyPlan], tuple[Source, ...]]
+    device: int,
+    plan_of: Callable[[Limits], AnyPlan],
+    sources_of: Callable[[AnyPlan], tuple[Source, ...]],
+    early: Callable[[AnyPlan], bool] = lambda _: False,
 ) -> tuple[tuple[Loaded, ...], AnyPlan]:
     """The kernels of the first plan that the device can run: with clusters half as large where it, or the part of it
     we have, does not grant the largest.  What is found depends on the plan and the kind of device alone."""
@@ -131,7 +166,8 @@ def load_first_fitting(
     while True:
         plan = plan_of(limits)
         shape = plan.shape
-        loaded = tuple(load(device, source, shape.threads, shape.cluster, plan.shared) for source in sources_of(plan))
+        each = shape.threads, shape.cluster, plan.shared, early(plan)
+        loaded = tuple(load(device, source, *each) for source in sources_of(plan))
         if all(kernel.resident for kernel in loaded):
             return loaded, plan
         if not limits.largest_cluster:

@@ -8,7 +8,7 @@ pointers; only what needs no copy and one launch is kept.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .launch import Loaded
 
@@ -21,15 +21,22 @@ class Ready(NamedTuple):
     kernel: Loaded
     grid: int
     rest: tuple[int | float, ...]
+    on: tuple[Any, ...] = ()
+    """The same for one who has the stream: `launch_on(stream, *on, *pointers, *rest)`."""
 
 
-_ready: dict[Hashable, Ready] = {}
+_ready: dict[Hashable, Any] = {}
 
 find = _ready.get
 
 
 def keep(key: Hashable, launch: Ready) -> None:
-    """Let `find(key)` return it."""
+    """Let `find(key)` return it, with `on` filled in."""
+    keep_any(key, launch._replace(on=launch.kernel.ready(launch.grid)))
+
+
+def keep_any(key: Hashable, found: Any) -> None:
+    """Let `find(key)` return what was found."""
     if len(_ready) >= _KEPT:  # as many shapes will not come back soon
         _ready.clear()
-    _ready[key] = launch
+    _ready[key] = found

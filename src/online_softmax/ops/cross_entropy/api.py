@@ -8,7 +8,7 @@ from ..._arguments import answers_synonyms, flag, integer
 from ..._arrays import Array, as_array, detached, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
-from .options import Aux, Forward, Options
+from .options import Aux, Forward, Options, Packed
 
 
 @answers_synonyms
@@ -86,6 +86,10 @@ def cross_entropy(
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
     inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
+    if weight is num_items is None and not (inplace or return_aux) and is_tensor(input):
+        tensors = _tensors()
+        if tensors.are_rows_and_indices(input, target):
+            return tensors.loss_of_rows(input, target, options, impl)
     ready = _prepared(input, target, weight, num_items, options)
     if is_tensor(ready.logits):
         return _answer(_tensors().cross_entropy(ready, input, inplace, return_aux, impl), ready, return_aux)
@@ -172,7 +176,7 @@ def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Opt
     return prepare(input, target, weight, num_items, options)
 
 
-def _answer(result: Forward, ready: Prepared, return_aux: bool) -> Any:
+def _answer(result: Forward | Packed, ready: Prepared, return_aux: bool) -> Any:
     """The loss in its public shape, with aux if asked for."""
     loss = ready.to_rows(result.loss) if ready.options.reduction == "none" else result.loss
     if type(loss).__module__ == "numpy" and loss.ndim == 0:

@@ -22,7 +22,7 @@ constexpr int kMassThreads = 512, kMassBlock = 8;  // added up by themselves fir
 extern "C" __global__ void __launch_bounds__(kMassThreads)
 sum_masses(const Target* targets, int64 target_stride, const Compute* weight, int classes, double smoothing,
            Compute* masses) {
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, targets + int64(blockIdx.x) * target_stride, Compute(1 - smoothing),
                        Compute(smoothing / classes)};
     Compute sum = 0;
@@ -138,7 +138,7 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
         const Compute x = logit(raw, slope);
         return silent ? Compute(0) : (ExpOf()((x - lse) - lse_low) * factor - taken) * slope;
     };
-    const Weight weight_of(nullptr, weight, 0, 0);
+    const Weight weight_of{weight};
     const Mass mass_of{weight_of, target, kept_mass, spread};
     Input* const target_row = gradient + row * gradient_stride;
     Input* const to = target_row + part.column;

@@ -59,31 +59,6 @@ struct Logit {
     }
 };
 
-// The class weights of one block's part of the row, kept in shared memory by a block that stays for many rows: read from
-// global memory they would be more traffic than a row of 16-bit logits.  Weight of column c lies in plane c mod
-// kElements: a thread's neighbouring columns fall in different planes and a warp's threads on neighbouring banks,
-// wherever the row starts.
-template <class A>
-struct WeightSlice {
-    static constexpr int kPlane = kSlots * kGroup + kCluster + 2;  // rows that start off a word shift the parts a little
-    const A* planes;
-    int first;  // column at the start of every plane
-
-    __device__ __forceinline__ WeightSlice(A* memory, const A* weight, int classes, int rank) : planes(memory) {
-        const int words = (classes + kElements - 1) / kElements;
-        first = (rank * ((words + kCluster - 1) / kCluster) - 1) * kElements;
-        for (int at = threadIdx.x; at < kPlane * kElements; at += kThreads) {
-            const int column = first + at;
-            if (column >= 0 && column < classes) memory[at % kElements * kPlane + at / kElements] = weight[column];
-        }
-        __syncthreads();
-    }
-    __device__ __forceinline__ A operator()(int column) const {
-        const uint32 at = column - first;
-        return planes[at % kElements * kPlane + at / kElements];
-    }
-};
-
 // The mass w_c q'_c on a column, except for the smoothing's constant factor eps / C of index targets.
 template <class A, class WeightOf, class Target>
 struct ClassMass {
@@ -100,7 +75,6 @@ struct ClassMass {
 template <class A>
 struct WeightInMemory {
     const A* weight;
-    __device__ __forceinline__ WeightInMemory(A*, const A* weights, int, int) : weight(weights) {}
     __device__ __forceinline__ A operator()(int column) const { return kWeighted ? weight[column] : A(1); }
 };
 

@@ -1,29 +1,36 @@
-"""Launches of the row kernels of cross-entropy: forward in registers (cuda.cu) or split over blocks (split.cu), and the
-gradient from a given log-sum-exp (backward.cu)."""
+"""Launches of the row kernels of cross-entropy: forward in shared memory (staged.cu), in registers (cuda.cu) or split
+over blocks (split.cu), and the gradient from a given log-sum-exp (backward.cu)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+from cuda.core import Stream
 
 from ..._cuda import geometry
 from ..._cuda.geometry import Geometry
-from ..._cuda.launch import Loaded, load, load_first_fitting
+from ..._cuda.launch import Loaded, launch_on, load, load_first_fitting
 from ..._cuda.ready import Ready, find, keep
+from . import numbers
 from .options import Options
-from .switches import MASS_THREADS, Switches, plan
+from .switches import MASS_THREADS, Plan, Switches, plan
 from .switches import backward as plan_backward
+
+Again = Callable[[Stream, int, int, int, int, int, int, int], None]
+"""A launch on other pointers: stream, logits, gradient or 0, target, weight or 0, divisors, the rows' losses, and the
+bytes from there to lse, and on to lse_low."""
 
 
 @lru_cache(maxsize=4096)
-def _kernels(
-    device: int, dtype: torch.dtype, words: int, switches: Switches
-) -> tuple[tuple[Loaded, ...], Geometry, bool]:
-    loaded, chosen = load_first_fitting(
-        device, lambda limits: plan(words, dtype, switches, limits), lambda found: found.sources(dtype, switches)
+def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches) -> tuple[tuple[Loaded, ...], Plan]:
+    return load_first_fitting(
+        device,
+        lambda limits: plan(words, dtype, switches, limits),
+        lambda found: found.sources(dtype, switches),
+        early=lambda found: found.file != "split.cu",  # behind count_rows, which is not
     )
-    return loaded, chosen.shape, chosen.file == "split.cu"
 
 
 @lru_cache(maxsize=4096)
@@ -56,12 +63,21 @@ def _words(logits: torch.Tensor) -> int:
     return geometry.words_of(logits.shape[1], size, aligned)
 
 
-def _factors(options: Options) -> tuple[float, float, float]:
-    return float(options.scale), float(options.softcap or 1.0), float(options.label_smoothing)
-
-
 def _at(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, given: tuple[float, ...]) -> Again:
+    ready = kernel.ready(grid)
+
+    def again(
+        stream: Stream, logits: int, gradient: int, target: int, weight: int, divisors: int, rows_out: int, plane: int
+    ) -> None:
+        losses = (rows_out, rows_out + plane, rows_out + 2 * plane)
+        more = (0, 0, 0)
+        launch_on(stream, *ready, logits, gradient, *sizes, target, step, weight, *given, divisors, *losses, *more)
+
+    return again
 
 
 def run(
@@ -73,8 +89,8 @@ def run(
     rows_out: torch.Tensor,
     gradient: torch.Tensor | None,
     aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-) -> None:
-    """Launch over all rows.
+) -> Again | None:
+    """Launch over all rows; the result does so again, for a call like this one without aux, if one launch is all.
 
     `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy.  Classes lie side by side in
     logits, gradient and target.
@@ -89,25 +105,24 @@ def run(
     key = ("cross_entropy", logits.get_device(), logits.dtype, layout, compiled_in, options)
     ready = find(key)
     if ready is not None:
-        sizes, numbers = ready.rest[:4], ready.rest[4:]
-        ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
-        return
+        sizes, given = ready.rest[:4], ready.rest[4:]
+        ready.kernel(ready.grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *given, *results, *more)
+        return _again(ready.kernel, ready.grid, sizes, target.stride(0), given) if aux is None else None
     rows, classes = logits.shape
     step = logits.stride(0)
     words = _words(logits)
     switches = _switches(target, weight, options, aux is not None, gradient is not None)
-    kernels, shape, split = _kernels(logits.get_device(), logits.dtype, words, switches)
-    factors = _factors(options)
-    z_loss = float(options.z_loss)
-    numbers = (options.ignore_index, *factors, z_loss, z_loss if options.reduction == "none" else 0.0)
-    if not split:
+    kernels, chosen = _kernels(logits.get_device(), logits.dtype, words, switches)
+    given = numbers.wide(options) if chosen.terms is None else numbers.packed(options, classes, chosen.terms)
+    if chosen.file != "split.cu":
         sizes = (rows, classes, step, gradient_step)
-        grid = shape.grid(rows, kernels[0].resident)
-        kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *numbers, *results, *more)
-        keep(key, Ready(kernels[0], grid, (*sizes, *numbers)))
-        return
+        grid = chosen.shape.grid(rows, kernels[0].resident)
+        kernels[0](grid, logits.data_ptr(), _at(gradient), *sizes, *labels, *given, *results, *more)
+        keep(key, Ready(kernels[0], grid, (*sizes, *given)))
+        return _again(kernels[0], grid, sizes, target.stride(0), given) if aux is None else None
     add, merge, write = kernels
-    pieces = shape.pieces(words)
+    factors = numbers.factors(options)
+    pieces = chosen.shape.pieces(words)
     records = torch.empty((rows, pieces, switches.record()), dtype=rows_out.dtype, device=rows_out.device)
     row_factors = torch.empty((rows, 4), dtype=rows_out.dtype, device=rows_out.device)
     add(rows * pieces, logits.data_ptr(), classes, pieces, step, *labels, *factors, records.data_ptr())
@@ -119,7 +134,7 @@ def run(
         classes,
         step,
         *labels,
-        *numbers,
+        *given,
         *results,
         *more,
         row_factors.data_ptr(),
@@ -137,6 +152,7 @@ def run(
             *factors,
             row_factors.data_ptr(),
         )
+    return None
 
 
 def backward(
@@ -159,7 +175,7 @@ def backward(
     device = logits.get_device()
     write, add, shape = _backward_kernels(device, logits.dtype, words, switches)
     labels = (target.data_ptr(), target.stride(0), _at(weight))
-    factors = _factors(options)
+    factors = numbers.factors(options)
     masses, mass_stride = None, 0  # of all classes, unless that is 1 or on the label's alone
     if target.is_floating_point() or (switches.weighted and switches.smoothing):
         mass_stride = int(target.is_floating_point() and target.stride(0) != 0)

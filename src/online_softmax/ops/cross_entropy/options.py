@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..._arrays import Array
+
+HEAD_BYTES = 96
+"""In front of the rows of a packed array; the divisors are the first two numbers there."""
 
 
 class Options(NamedTuple):
@@ -24,6 +28,18 @@ class Saved(NamedTuple):
     lse: Array
     lse_low: Array
     divisors: Array
+
+    @classmethod
+    def kept(cls, arrays: Sequence[Array]) -> Saved:
+        """From what `to_keep` of a Forward or Packed has given."""
+        return cls(*arrays) if len(arrays) == 3 else cls.unpacked(arrays[0])
+
+    @classmethod
+    def unpacked(cls, packed: Array) -> Saved:
+        """From the one array of a `Packed`."""
+        head = HEAD_BYTES // packed.dtype.itemsize
+        rows = (packed.shape[0] - head) // 3
+        return cls(packed[head + rows : head + 2 * rows], packed[head + 2 * rows :], packed[:2])
 
     def rows(self, which: Any) -> Saved:
         """Of some of the rows; what "mean" divides by stays that of all."""
@@ -54,6 +70,54 @@ class Forward(NamedTuple):
     def saved(self) -> Saved:
         """The part for backward."""
         return Saved(self.lse, self.lse_low, self.divisors)
+
+    @property
+    def to_keep(self) -> tuple[Array, ...]:
+        """The same in as few arrays as there are."""
+        return self.saved
+
+
+class Packed:
+    """A Forward of a mean or sum without aux, with what backward may need in one array: a small call is done sooner
+    than three views of it are made, and most backwards want none of them."""
+
+    __slots__ = ("gradient", "loss", "packed")
+
+    z_loss = predicted = entropy = None
+
+    def __init__(self, loss: Array, packed: Array, gradient: Any) -> None:
+        self.loss, self.gradient = loss, gradient
+        self.packed = packed
+        """HEAD_BYTES with the divisors in front, then the rows' losses, lse and lse_low."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The fields of a Forward."""
+        return iter((self.loss, *self.saved, None, None, None, self.gradient))
+
+    @property
+    def saved(self) -> Saved:
+        """The part for backward."""
+        return Saved.unpacked(self.packed)
+
+    @property
+    def to_keep(self) -> tuple[Array, ...]:
+        """The same in one array."""
+        return (self.packed,)
+
+    @property
+    def lse(self) -> Array:
+        """As in Forward."""
+        return self.saved.lse
+
+    @property
+    def lse_low(self) -> Array:
+        """As in Forward."""
+        return self.saved.lse_low
+
+    @property
+    def divisors(self) -> Array:
+        """As in Forward."""
+        return self.saved.divisors
 
 
 class Aux(NamedTuple):

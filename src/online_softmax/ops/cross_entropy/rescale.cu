@@ -1,13 +1,14 @@
 // Multiplies a gradient by one number that only the device knows; when it is 1, as it nearly always is, nothing is
 // read and nothing is written.
-#include "../../_cuda/numbers.cuh"
+#include "../../_cuda/async.cuh"
 
 using namespace online_softmax;
 
 using Element = ELEMENT;
 using Compute = COMPUTE;
 
-extern "C" __global__ void __launch_bounds__(512) rescale(Element* gradient, int64 count, const Compute* by) {
+extern "C" __global__ void __launch_bounds__(512) rescale(Element* gradient, const Compute* by, int64 count) {
+    wait_for_previous_launch();
     const Compute factor = *by;
     if (factor == Compute(1)) return;
     constexpr int per_word = kPerWord<Element>;

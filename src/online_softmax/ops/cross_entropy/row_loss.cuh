@@ -32,9 +32,9 @@ struct RowSums {
     A energy = 0;                   // sum of exp(x - m) (x - m)
     int first_maximum = 0x7fffffff, first_nan = 0x7fffffff;
 
+    // Adds up what the lanes hold against the same `m`.
     __device__ __forceinline__ void over_lanes() {
-        const State<A> state = state_of(m, lane_sum<kLanes>(s));
-        m = state.m, s = state.s;
+        s = lane_sum<kLanes>(s);
         if constexpr (kSpread) gap = lane_sum<kLanes>(gap), mass = lane_sum<kLanes>(mass);
         if constexpr (kAux) {
             energy = lane_sum<kLanes>(energy);
@@ -42,6 +42,14 @@ struct RowSums {
             first_nan = lane_minimum<kLanes>(first_nan);
         }
     }
+
+    // Sums that were taken straight from logits become a state, whose maximum is no NaN.
+    __device__ __forceinline__ void become_state() {
+        const State<A> state = state_of(m, s);
+        m = state.m, s = state.s;
+    }
+
+    __device__ __forceinline__ A reference() const { return m == -infinity<A>() ? A(0) : m; }
 
     // One index travels: a row with a NaN has no use for its maximum.
     struct Record { A at[kFound]; };
@@ -78,8 +86,9 @@ struct RowSums {
         }
     }
     // One more record, thread by thread.
+    template <class ExpFn = Exp>
     __device__ __forceinline__ void absorb(const A* record) {
-        const State<A> both = online_softmax::merge(State<A>{m, s}, State<A>{record[0], record[1]}, Exp());
+        const State<A> both = online_softmax::merge(State<A>{m, s}, State<A>{record[0], record[1]}, ExpFn());
         if constexpr (kSpread) {
             gap = shifted_gap(m, gap, mass, both.m) + shifted_gap(record[0], record[2], record[3], both.m);
             mass += record[3];
@@ -129,6 +138,7 @@ __device__ __forceinline__ RowSums<A> sums_of(A* values, A m, const Part& part, 
         if constexpr (kAux) sums.energy += y > A(0) ? y * d : A(0);
     });
     sums.over_lanes();
+    sums.become_state();
     return sums;
 }
 

@@ -10,7 +10,7 @@ from ..._cuda import geometry
 from ..._cuda.compile import Source
 from ..._cuda.geometry import Geometry
 from ..._cuda.limits import Limits
-from ..._cuda.rows import NAMES, compute_dtype
+from ..._cuda.rows import NAMES
 
 _TARGETS = {**NAMES, torch.int32: "int", torch.int64: "long long"}
 
@@ -52,35 +52,63 @@ class Switches(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One way to take a row: the file, its entry points in order, the shape, and dynamic shared memory a block."""
+    """One way to take a row: the file, its entry points in order, the shape, dynamic shared memory a block, and macros
+    that this file alone knows."""
 
     file: str
     entries: tuple[str, ...]
     shape: Geometry
     shared: int
+    more: tuple[tuple[str, str], ...] = ()
+    terms: int | None = None
+    """Of the polynomial for softcap; None: numbers are passed as double, and there is none."""
 
     def sources(self, dtype: torch.dtype, switches: Switches) -> tuple[Source, ...]:
         """One for each entry point."""
-        macros = (("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[dtype]), *self.shape.macros(), *switches.macros())
+        macros = (
+            ("INPUT", NAMES[dtype]),
+            ("OUTPUT", NAMES[dtype]),
+            *self.shape.macros(),
+            *switches.macros(),
+            *self.more,
+        )
         return tuple(Source(f"ops/cross_entropy/{self.file}", entry, macros) for entry in self.entries)
 
 
-def _shared(shape: Geometry, dtype: torch.dtype, switches: Switches) -> int:
-    """The row, and WeightSlice (classes.cuh): a plane for each element of a word."""
-    if not shape.row_shared or not (switches.weighted and switches.spread):
-        return shape.row_shared
-    plane = shape.slots * shape.group + shape.cluster + 2
-    return shape.row_shared + plane * (16 // dtype.itemsize) * compute_dtype(dtype).itemsize
+def _staged(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan | None:
+    """In shared memory, or straight in registers."""
+    found = geometry.loss_staged(words, dtype.itemsize, limits, switches.softcap, switches.spread)
+    if found is None:
+        return None
+    shape, held = found
+    capped = switches.softcap
+    terms = 0 if not capped else 4 if dtype.itemsize == 2 else 5
+    more = {
+        "CHUNK": 1 if (capped and dtype.itemsize == 2) or (shape.slots - held) % 2 else 2,
+        "HELD": held,
+        "TOPFIRST": int(capped),
+        "STORED": int(capped and dtype.itemsize == 4 and switches.gradient),
+        "TERMS": terms,
+        "UNROLL": 1 if capped else 2,
+    }
+    macros = tuple((name, str(value)) for name, value in more.items())
+    shared = (shape.slots - held) * shape.threads * 16
+    return Plan("staged.cu", ("cross_entropy_staged",), shape, shared, macros, terms)
 
 
 def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
-    """In registers while a cluster can hold the row, else split over blocks and read twice."""
-    costly = switches.softcap + (switches.weighted and switches.spread) + switches.aux
-    shape = geometry.cross_entropy(words, dtype.itemsize, limits, costly)
-    if shape is not None:
-        shared = _shared(shape, dtype, switches)
-        if shared + geometry.RECORDS <= limits.shared_bytes:
-            return Plan("cuda.cu", ("cross_entropy_rows",), shape, shared)
+    """Once read while a cluster can hold the row, else split over blocks and read twice."""
+    of_indices = not (switches.target.is_floating_point or switches.aux)
+    short = geometry.within_warp(words, 4 if dtype.itemsize == 2 else 8) is not None
+    if of_indices and dtype.itemsize < 8 and not short:
+        found = _staged(words, dtype, switches, limits)
+    else:
+        costly = switches.softcap + (switches.weighted and switches.spread) + switches.aux
+        shape = geometry.loss_in_registers(words, dtype.itemsize, limits, costly)
+        fits = shape is not None and shape.row_shared + geometry.RECORDS <= limits.shared_bytes
+        found = Plan("cuda.cu", ("cross_entropy_rows",), shape, shape.row_shared) if shape and fits else None
+    if found is not None:
+        return found
     entries = ("loss_pieces_sum", "loss_pieces_merge", "loss_pieces_write")
     return Plan("split.cu", entries, geometry.split(dtype.itemsize)._replace(blocks=1), 0)
 

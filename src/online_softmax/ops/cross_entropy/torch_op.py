@@ -17,14 +17,14 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored
+from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored, undecorated_apply
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
-from .options import Forward, Options, Saved
+from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-__all__ = ["are_rows_and_indices", "cross_entropy", "refuse_transforms"]
+__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
 
 
 def are_rows_and_indices(input: Tensor, target: Any) -> bool:
@@ -43,7 +43,19 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
     )
 
 
-def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward:
+def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) -> Tensor:
+    """The loss of what `are_rows_and_indices` has passed, with nothing else asked for."""
+    if logits.is_cpu:
+        check_range(target, logits.shape[1], options.ignore_index, target.shape)
+    module = implementation("cross_entropy", logits, impl)
+    if not records(logits):
+        loss: Tensor = module.forward(logits, target, None, None, options).loss
+        return loss
+    loss = _recorded(logits, target, None, (None, options, False, False, module))
+    return loss
+
+
+def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward | Packed:
     """The loss of checked arguments, recorded by autograd where it should be; `input` is what the caller passed."""
     logits, target, weight, num_items, options, *_ = ready
     plain = is_plain(logits, target, weight, num_items if isinstance(num_items, Tensor) else None)
@@ -55,9 +67,9 @@ def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl
         check_range(target, logits.shape[1], options.ignore_index, ready.shape)
     module = implementation("cross_entropy", logits, impl)
     if not records(logits, target):
-        result: Forward = module.forward(logits, target, weight, num_items, options, aux=aux)
+        result: Forward | Packed = module.forward(logits, target, weight, num_items, options, aux=aux)
         return result
-    outputs = _CrossEntropy.apply(logits, target, weight, num_items, options, inplace, aux, module)
+    outputs = _CrossEntropy.apply(logits, target, weight, (num_items, options, inplace, aux, module))
     if not aux:
         return Forward(outputs, *(None,) * 7)
     loss, lse, z_loss, predicted, entropy = outputs
@@ -88,12 +100,9 @@ class _CrossEntropy(torch.autograd.Function):
         logits: Tensor,
         target: Tensor,
         weight: Tensor | None,
-        num_items: Any,
-        options: Options,
-        inplace: bool,
-        aux: bool,
-        module: ModuleType,
+        how: tuple[Any, Options, bool, bool, ModuleType],
     ) -> Any:
+        num_items, options, inplace, aux, module = how
         # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
         early = ctx.needs_input_grad[0] and made_in_forward(logits, options) and not (inplace and aux)
         into = (logits.detach() if inplace else True) if early else None
@@ -104,7 +113,7 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.overwritten = early and inplace
         ctx.how = options, inplace, module
         held = None if ctx.overwritten else logits
-        ctx.save_for_backward(held, target, weight, *result.saved)
+        ctx.save_for_backward(held, target, weight, *result.to_keep)
         ctx.set_materialize_grads(False)
         if not aux:
             return result.loss
@@ -113,30 +122,30 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
-        nothing = (None,) * 6
-        if grad_loss is None and grad_lse is None:
-            return None, None, *nothing
-        grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
-        options, inplace, module = ctx.how
         again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
-        wanted, wanted_target = ctx.needs_input_grad[:2]
-        if ctx.gradient is not None and grad_lse is None and not again and not wanted_target:
-            gradient, ctx.gradient = ctx.gradient, None
-            return module.rescale(gradient, grad_loss), None, *nothing
+        wanted, wanted_target, *_ = ctx.needs_input_grad
+        options, inplace, module = ctx.how
+        gradient = ctx.gradient
+        if gradient is not None and grad_lse is None and grad_loss is not None and not again and not wanted_target:
+            ctx.gradient = None
+            return module.rescale(gradient, stored(grad_loss)), None, None, None
+        if grad_loss is None and grad_lse is None:
+            return None, None, None, None
+        grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
         if ctx.overwritten or (inplace and (again or wanted_target)):
             raise RuntimeError(
                 "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "
                 "second derivatives and gradients of probability targets need inplace=False"
             )
         logits, target, weight, *rest = ctx.saved_tensors
-        saved = Saved(*rest)
+        saved = Saved.kept(rest)
         if grad_loss is None:
             grad_loss = saved.lse.new_zeros(saved.lse.shape if options.reduction == "none" else ())
         if again or wanted_target:
             given = target, weight, saved.divisors, options, grad_loss, grad_lse
             dx = differentiable_gradient(logits, *given) if wanted else None
             dq = target_gradient(logits, *given[:-1]) if wanted_target else None
-            return dx, dq, *nothing
+            return dx, dq, None, None
         into: Any = ctx.gradient if ctx.gradient is not None else True
         ctx.gradient = None
         if inplace:
@@ -144,7 +153,10 @@ class _CrossEntropy(torch.autograd.Function):
         dx = module.backward(logits.detach(), target, weight, *saved, options, grad_loss, grad_lse, into)
         if inplace:
             torch.autograd.graph.increment_version(logits)
-        return dx, None, *nothing
+        return dx, None, None, None
+
+
+_recorded = undecorated_apply(_CrossEntropy)
 
 
 def made_in_forward(logits: Tensor, options: Options) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import torch
 
+from ..._cuda.launch import launch_on, stream_here
+from ..._cuda.memory import empty
 from ..._cuda.ready import find, keep
 from ..._cuda.rows import compute_dtype, is_last, row_stride, rows_of
 from . import columns, kernels
@@ -49,10 +51,16 @@ def _new(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _forward(operation: int, x: torch.Tensor, axis: int, dtype: torch.dtype, out: torch.Tensor | None) -> torch.Tensor:
-    key = (operation, x.get_device(), x.dtype, dtype, x.shape, x.stride(), x.data_ptr() % 16, axis)
+    device, shape, strides = x.get_device(), x.shape, x.stride()
+    key = (operation, device, x.dtype, dtype, shape, strides, x.data_ptr() % 16, axis)
     if out is None:
         ready = find(key)
         if ready is not None:
+            stream = stream_here(device)
+            if stream is not None and x.is_contiguous():
+                y = empty(tuple(shape), strides, dtype, device)
+                launch_on(stream, *ready.on, x.data_ptr(), y.data_ptr(), *ready.rest)
+                return y
             y = _new(x, dtype)
             ready.kernel(ready.grid, x.data_ptr(), y.data_ptr(), *ready.rest)
             return y
@@ -108,11 +116,17 @@ def logsumexp(x: torch.Tensor, axis: int, dtype: torch.dtype) -> torch.Tensor:
 def _backward(
     operation: int, grad: torch.Tensor, y: torch.Tensor, axis: int, dtype: torch.dtype, out: torch.Tensor | None
 ) -> torch.Tensor:
-    layout = (y.shape, y.stride(), grad.stride(), y.data_ptr() % 16, axis)
-    key = ("backward", operation, y.get_device(), y.dtype, grad.dtype, dtype, *layout)
+    device, shape, strides = y.get_device(), y.shape, y.stride()
+    layout = (shape, strides, grad.stride(), y.data_ptr() % 16, axis)
+    key = ("backward", operation, device, y.dtype, grad.dtype, dtype, layout)
     if out is None:
         ready = find(key)
         if ready is not None:
+            stream = stream_here(device)
+            if stream is not None and y.is_contiguous():
+                dx = empty(tuple(shape), strides, dtype, device)
+                launch_on(stream, *ready.on, grad.data_ptr(), y.data_ptr(), dx.data_ptr(), *ready.rest)
+                return dx
             dx = _new(y, dtype)
             ready.kernel(ready.grid, grad.data_ptr(), y.data_ptr(), dx.data_ptr(), *ready.rest)
             return dx

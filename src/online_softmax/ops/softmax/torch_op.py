@@ -22,6 +22,7 @@ from .._torch import (
     once,
     records,
     refuse_transforms,
+    undecorated_apply,
 )
 
 
@@ -30,7 +31,13 @@ def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Ten
     if where is None and dtype is None and out is None and type(axis) is int and is_ordinary(x):
         ndim = x.ndim
         if -ndim <= axis < ndim:
-            return _apply_to_plain(name, x, axis % ndim, _result_dtype(x, None), impl)
+            dtype = torch.float32 if x.is_cuda and autocast_to_float32(x) else x.dtype
+            y: Tensor
+            if records(x):
+                y = _recorded(x, name, axis % ndim, dtype, impl)
+            else:
+                y = getattr(implementation("softmax", x, impl), name)(x, axis % ndim, dtype)
+            return y
     x = as_floating(x, "x")
     refuse_transforms()
     to = _result_dtype(x, dtype)
@@ -147,6 +154,9 @@ class _Rows(torch.autograd.Function):
         else:
             dx = _backward(grad.resolve_neg() if grad.is_neg() else grad, saved, y, name, axis, dtype, impl)
         return dx, None, None, None, None
+
+
+_recorded = undecorated_apply(_Rows)
 
 
 def _fake_rows(x: Tensor, name: str, axis: int, dtype: torch.dtype, impl: str) -> Tensor:

@@ -1,0 +1,56 @@
+"""A call of forward like an earlier one: two launches and three allocations, and no question that was answered then.
+
+Of batches whose row kernel sums the losses itself, for "mean" and "sum" without aux.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from cuda.core import Stream
+
+from ..._cuda.launch import launch_on
+from ..._cuda.memory import empty
+from . import kernels
+from .options import HEAD_BYTES, Packed
+from .totals import Count
+
+
+class Call:
+    """What depends on a call's key and not on its pointers."""
+
+    __slots__ = ("_rows", "_sizes", "_to_count", "device")
+
+    def __init__(self, logits: torch.Tensor, packed: torch.Tensor, gradient: bool, count: Count, rows: kernels.Again):
+        self.device = logits.get_device()
+        self._rows = rows
+        lines, classes = logits.shape
+        wanted = ((lines, classes), (classes, 1), logits.dtype) if gradient else None
+        self._sizes = wanted, tuple(packed.shape), packed.dtype, lines * packed.element_size()
+        self._to_count = count.ready, count.counts, count.labels, count.given, count.numbers
+
+    def __call__(
+        self, stream: Stream, logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any
+    ) -> Packed:
+        """Launch on the device's current stream, which is the one given.  `num_items` is a number or None."""
+        device = self.device
+        wanted, shape, dtype, plane = self._sizes
+        ready, counts, labels, number, numbers = self._to_count
+        gradient, gradient_at = None, 0
+        if wanted is not None:
+            gradient = empty(*wanted, device)
+            gradient_at = gradient.data_ptr()
+        packed, loss = empty(shape, (1,), dtype, device), empty((), (), dtype, device)
+        head, target_at = packed.data_ptr(), target.data_ptr()
+        losses = head + HEAD_BYTES
+        weight_at = 0 if weight is None else weight.data_ptr()
+        if num_items is not None:
+            number = float(num_items)
+        # As Count.__call__ does.
+        launch_on(
+            stream, *ready, target_at if counts else 0, weight_at, 0, 0, head, loss.data_ptr(), losses, losses + plane,
+            target_at if labels else 0, number, *numbers,
+        )  # fmt: skip
+        self._rows(stream, logits.data_ptr(), gradient_at, target_at, weight_at, head, losses, plane)
+        return Packed(loss, packed, gradient)
