@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pytest gpu gpu-test gpu-bench clean
+.PHONY: demo test lint pytest gpu gpu-test gpu-bench gpu-sanitize clean
 
 demo: $(VENV)/ready
 	$(BIN)/online-softmax demo
@@ -34,6 +34,10 @@ build/gpu/done: $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeList
 gpu-test: build/gpu/done
 	$(HERE) tests/gpu/prebuild.py
 	$(HERE) -m pytest -q tests/gpu
+
+# Fails if compute-sanitizer finds an error in any kernel.
+gpu-sanitize: build/gpu/done
+	$(HERE) tests/gpu/sanitize.py
 
 gpu-bench: build/gpu/done
 	$(HERE) -m online_softmax bench --device cuda --minutes $(MINUTES) --json benchmarks/results

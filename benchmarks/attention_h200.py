@@ -1,37 +1,64 @@
-"""merge_attention on one GPU against torch and torch.compile: checked against float64 first, then timed.
+"""merge_attention on one GPU beside torch and torch.compile: checked against float64 first, then timed.
 
-    python benchmarks/attention_h200.py > results.jsonl
+    python benchmarks/attention_h200.py [--seconds 40] [--output benchmarks/results/merge-attention-h200.jsonl]
 
-One JSON object a line.  `copy` is the fraction of the rate at which a large array is copied in the same run.  Times of
-kernels are those in a CUDA graph over inputs of more than the last cache together; `as_called` is what a call takes in
-a row of calls from Python.  About two minutes on one H200, compilation included.
+One JSON object a line, as the files of the benchmark are: `rows` is the number of partial results and `columns` the
+elements of one; `traffic` is what must be moved, in sizes of all of them: each read once, with its lse, and one written
+(backward: each read and its gradient written, the merged one and its gradient read).  Times are those in a CUDA graph
+over inputs of several times the last cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import platform
+import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import online_softmax as osm
-from online_softmax.bench.record import commit
+from online_softmax.bench.case import LIMITS
+from online_softmax.bench.compiling import NOT_COMPILED
+from online_softmax.bench.record import machine
+from online_softmax.bench.tables import OURS
 
 ROWS, HEADS, SIZE = 4096, 32, 128
 CACHE = 60_000_000  # bytes
+PARTIALS = (2, 8, 4, 32)
+ROUNDS = 11
 Call = Callable[..., Any]
+Record = dict[str, Any]
+Inputs = tuple[torch.Tensor, torch.Tensor]
 
 
-def say(**facts: object) -> None:
-    """One result, on a line of its own."""
-    print(json.dumps(facts), flush=True)
+def in_torch(outs: torch.Tensor, lses: torch.Tensor) -> Inputs:
+    """The same merge, written in torch."""
+    lse = torch.logsumexp(lses, 0)
+    weights = torch.exp(lses - lse)
+    return (weights[..., None] * outs.to(lses.dtype)).sum(0).to(outs.dtype), lse
 
 
-def graphed(calls: list[Call], repeats: int = 9) -> float:
-    """Milliseconds of one of the calls in a CUDA graph of them all: nothing of Python's time."""
+def of_lists(outs: list[torch.Tensor], lses: list[torch.Tensor]) -> Any:
+    """Partial results that lie apart."""
+    return osm.merge_attention(outs, lses)
+
+
+def inputs(count: int, dtype: torch.dtype, device: str) -> list[Inputs]:
+    """Sets of partial results that together are five times as large as the last cache."""
+    shape = count, ROWS, HEADS
+    least = 5 * CACHE if device == "cuda" else 1
+    sets = max(2, -(-least // (count * ROWS * HEADS * SIZE * dtype.itemsize)))
+    return [
+        (torch.randn(*shape, SIZE, device=device, dtype=dtype), torch.randn(shape, device=device)) for _ in range(sets)
+    ]
+
+
+def graph_of(calls: list[Call]) -> torch.cuda.CUDAGraph:
+    """All the calls, one after the other."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -42,220 +69,140 @@ def graphed(calls: list[Call], repeats: int = 9) -> float:
     with torch.cuda.graph(graph):
         for call in calls:
             call()
-    times = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop) / len(calls))
-    return sorted(times)[len(times) // 2]
+    return graph
 
 
-def as_called(calls: list[Call], rounds: int = 10) -> float:
-    """Milliseconds of one of the calls, one after the other."""
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(rounds):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / (rounds * len(calls)) * 1e3
+def medians(calls: dict[str, list[Call]]) -> dict[str, float]:
+    """Seconds of one call for each name, in turn."""
+    graphs = {name: graph_of(each) for name, each in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            stop.record()
+            stop.synchronize()
+            times[name].append(start.elapsed_time(stop) / 1000 / len(calls[name]))
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
-def in_torch(outs: torch.Tensor, lses: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same merge, written in torch."""
-    lse = torch.logsumexp(lses, 0)
-    weights = torch.exp(lses - lse)
-    return (weights[..., None] * outs.float()).sum(0).to(outs.dtype), lse
-
-
-def copy_rate() -> float:
-    """Bytes a millisecond, read and write counted."""
-    a = torch.zeros(2**30, dtype=torch.uint8, device="cuda")
-    b = torch.zeros_like(a)
-    return 2 * a.numel() / graphed([lambda: b.copy_(a)] * 8)
-
-
-def check_merge() -> None:
-    """Every dtype, alignment and number of partial results against the reference, with gradients."""
-    for dtype, count, size, listed in (
-        (torch.bfloat16, 2, 128, True),
-        (torch.bfloat16, 8, 128, False),
-        (torch.float16, 3, 100, True),
-        (torch.float16, 5, 7, False),
-        (torch.float32, 33, 64, True),
-        (torch.float32, 40, 96, False),
-        (torch.float64, 4, 48, True),
-    ):
-        outs = torch.randn(count, 37, 5, size, device="cuda").to(dtype)
-        lses = torch.randn(
-            count, 37, 5, device="cuda", dtype=torch.float64 if dtype == torch.float64 else torch.float32
-        )
-        lses[0, :3], lses[:, 3], lses[0, 4], lses[1, 5] = -torch.inf, -torch.inf, torch.nan, torch.inf
-        outs[0, :3] = torch.nan
-        leaves = outs.requires_grad_(), lses.requires_grad_()
-        given = [list(x.unbind(0)) if listed else x for x in leaves]
-        up, up_lse = torch.randn_like(outs[0]), torch.randn_like(lses[0])
-        found = {}
-        for impl in ("cuda", "reference"):
-            out, lse = osm.merge_attention(*given, impl=impl)
-            grads = torch.autograd.grad([out, lse], leaves, [up, up_lse], retain_graph=True)
-            found[impl] = [out.detach(), lse.detach(), *grads]
-        worst = 0.0
-        # The gradient of lse is made from out as it was rounded, and where two ways to add round it to different
-        # neighbours they differ by as much: its unit is that of outs.  (tests/gpu compares it from the same out.)
-        units = [torch.finfo(x.dtype).eps for x in found["cuda"][:3]] + [torch.finfo(dtype).eps]
-        for got, want, unit in zip(found["cuda"], found["reference"], units, strict=True):
-            same = torch.equal(torch.isnan(got), torch.isnan(want)) and torch.equal(got.isinf(), want.isinf())
-            finite = want.isfinite()
-            gap = (got[finite].double() - want[finite].double()).abs().max() / want[finite].abs().max().double()
-            worst = max(worst, float("inf") if not same else gap.item() / unit)
-        say(
-            check="merge_attention",
-            dtype=str(dtype),
-            partials=count,
-            size=size,
-            listed=listed,
-            worst_eps=worst,
-            right=worst <= 8,
-        )
-
-
-def check_attention() -> None:
-    """The fused ways and their gradients against float64."""
-    for dtype, heads, key_heads, queries, keys, causal, grad_lse in (
-        (torch.bfloat16, 8, 2, 256, 256, True, True),
-        (torch.bfloat16, 8, 8, 100, 300, True, False),
-        (torch.float16, 4, 1, 300, 100, True, True),
-        (torch.float32, 4, 2, 130, 200, False, True),
-        (torch.float32, 4, 4, 130, 200, True, False),
-        (torch.float64, 2, 1, 50, 60, True, True),
-    ):
-        shapes = (2, heads, queries, 64), (2, key_heads, keys, 64), (2, key_heads, keys, 64)
-        q, k, v = (torch.randn(shape, device="cuda").to(dtype).requires_grad_() for shape in shapes)
-        wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-        got = osm.attention(q, k, v, causal=causal, return_lse=True)
-        want = osm.attention(*wide, causal=causal, return_lse=True, impl="reference")
-        up, up_lse = torch.randn_like(got[0]), torch.randn_like(got[1])
-        up_lse = torch.where(got[1].isinf(), 0.0, up_lse)
-        pick = slice(None) if grad_lse else slice(1)
-        grads = torch.autograd.grad(got[pick], (q, k, v), [up, up_lse][pick])
-        exact = torch.autograd.grad(want[pick], wide, [up.double(), up_lse.double()][pick])
-        pairs = [(got[0], want[0]), *zip(grads, exact, strict=True)]
-        gaps = [((a.double() - b).abs().max() / b.abs().max()).item() for a, b in pairs]
-        blind = got[1].isinf() == want[1].isinf()
-        gap_lse = (got[1] - want[1]).nan_to_num(0, 0, 0).abs().max().item()
-        limit = 16 * torch.finfo(dtype).eps if dtype != torch.float32 else 2e-3  # TF32 products
-        right = max(gaps) <= limit and bool(blind.all()) and gap_lse < 2e-3
-        say(
-            check="attention",
-            dtype=str(dtype),
-            heads=heads,
-            key_heads=key_heads,
-            queries=queries,
-            keys=keys,
-            causal=causal,
-            grad_lse=grad_lse,
-            gaps=gaps,
-            lse=gap_lse,
-            right=right,
-        )
-
-
-def peers(outs: torch.Tensor, lses: torch.Tensor) -> dict[str, Call]:
-    """Other libraries' merges, where they are installed: two partial results, or any number."""
-    found: dict[str, Call] = {}
-    try:
-        import flashinfer
-
-        v, s = outs.transpose(0, 1).contiguous(), (lses * 1.4426950408889634).transpose(0, 1).contiguous()
-        found["flashinfer"] = lambda: flashinfer.merge_states(v, s)
-    except ImportError:
-        pass
-    try:
-        from flash_attn.cute.interface import flash_attn_combine
-
-        wide = outs.float()[:, None]
-        found["flash-attention"] = lambda: flash_attn_combine(wide, lses[:, None], out_dtype=outs.dtype)
-    except ImportError:
-        pass
-    return found
-
-
-def inputs(count: int, dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Sets of partial results that together are five times as large as the last cache."""
-    size = count * ROWS * HEADS * SIZE * dtype.itemsize
-    return [
-        (
-            torch.randn(count, ROWS, HEADS, SIZE, device="cuda", dtype=dtype),
-            torch.randn(count, ROWS, HEADS, device="cuda"),
-        )
-        for _ in range(max(2, -(-(5 * CACHE) // size)))
+def wrong_by(got: Any, want: Any) -> float:
+    """The largest error, beside the largest number of each right answer; inf for a NaN."""
+    gaps = [
+        ((a.double() - b).abs().max() / b.abs().max()).nan_to_num(torch.inf).item()
+        for a, b in zip(got, want, strict=True)
     ]
+    return max(gaps)
 
 
-def time_merge(rate: float, compiled: Call, dtype: torch.dtype, count: int) -> None:
-    """Forward: one read of every partial result and one write."""
-    data = inputs(count, dtype)
-    listed = [([x.clone() for x in outs], [x.clone() for x in lses]) for outs, lses in data]
-    calls: dict[str, list[Call]] = {
-        "online_softmax, stacked": [lambda d=d: osm.merge_attention(*d) for d in data],
-        "online_softmax, listed": [lambda d=d: osm.merge_attention(*d) for d in listed],
-        "torch": [lambda d=d: in_torch(*d) for d in data[:2]],
-        "torch.compile": [lambda d=d: compiled(*d) for d in data],
+def record_of(operation: str, count: int, dtype: torch.dtype, moved: int) -> Record:
+    """A record with nothing measured yet; `moved` partial results are read or written, with as many lse."""
+    each = SIZE * dtype.itemsize
+    return {
+        "record": "workload",
+        "operation": operation,
+        "rows": count,
+        "columns": ROWS * HEADS * SIZE,
+        "dtype": str(dtype).removeprefix("torch."),
+        "variant": "",
+        "way": "cold",
+        "inner": 0,
+        "traffic": moved * (each + 4) / (count * each),
+        **{name: {} for name in ("seconds", "yardsticks", "memory", "error", "refused")},
+        "wrong": [],
     }
-    for outs, lses in data[:1]:
-        for name, call in peers(outs, lses).items():
-            calls[name] = [call]
-    least = (count + 1) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
-    for name, each in calls.items():
+
+
+def measured(record: Record, ways: dict[str, list[Call]], right: Any, answer: Callable[[Any], Any]) -> Record:
+    """The record with everyone's error and the times of those who are right; the copy is one of the ways."""
+    timed = {"copy": ways.pop("copy")}
+    for name, calls in ways.items():
         try:
-            alone, called = graphed(each), as_called(each)
-        except Exception as error:
-            say(time="merge", dtype=str(dtype), partials=count, by=name, failed=str(error)[:200])
+            error = wrong_by(answer(calls[0]()), right)
+        except Exception as problem:  # a compiler fails in every way there is; the record tells how
+            record["refused"][name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
             continue
-        more = {"as_called_ms": called, "as_called_copy": least / called / rate}
-        say(time="merge", dtype=str(dtype), partials=count, by=name, ms=alone, copy=least / alone / rate, **more)
+        record["error"][name] = error
+        if error <= LIMITS[record["dtype"]]:
+            timed[name] = calls
+        else:
+            record["wrong"].append(name)
+    found = medians(timed)
+    record["yardsticks"]["copy"] = found.pop("copy")
+    record["seconds"] = found
+    return record
 
 
-def time_backward(rate: float, dtype: torch.dtype, count: int) -> None:
-    """Backward: every partial result read, its gradient written, and out and its gradient read."""
-    data = [tuple(x.requires_grad_() for x in each) for each in inputs(count, dtype)[:2]]
-    ways: dict[str, Call] = {"online_softmax": lambda *d: tuple(osm.merge_attention(*d)), "torch": in_torch}
-    least = (2 * count + 2) * ROWS * HEADS * (SIZE * dtype.itemsize + 4)
-    for name, way in ways.items():
-        merged = [way(*each) for each in data]
-        up = torch.randn_like(merged[0][0]), torch.randn_like(merged[0][1])
-        calls: list[Call] = [
-            lambda m=m, d=d, up=up: torch.autograd.grad(m, d, up, retain_graph=True)
-            for m, d in zip(merged, data, strict=True)
+def forward(count: int, dtype: torch.dtype, device: str, compiled: Call | None) -> Record:
+    """Merging `count` partial results that lie one behind the other, and apart."""
+    data = inputs(count, dtype, device)
+    listed = [([x.clone() for x in outs], [x.clone() for x in lses]) for outs, lses in data]
+    target = torch.empty_like(data[0][0])
+    ways: dict[str, list[Call]] = {
+        "copy": [lambda d=d: target.copy_(d[0]) for d in data],
+        OURS: [lambda d=d: osm.merge_attention(*d) for d in data],
+        f"{OURS}, lists": [lambda d=d: of_lists(*d) for d in listed],
+        "torch": [lambda d=d: in_torch(*d) for d in data],
+    }
+    record = record_of("merge_attention", count, dtype, count + 1)
+    if compiled is None:
+        record["refused"]["torch.compile"] = NOT_COMPILED
+    else:
+        ways["torch.compile"] = [lambda d=d: compiled(*d) for d in data]
+    some = slice(0, 64)
+    right = in_torch(*(part[:, some].double() for part in data[0]))
+    return measured(record, ways, right, lambda merged: [part[some] for part in merged])
+
+
+def backward(count: int, dtype: torch.dtype, device: str) -> Record:
+    """The gradients of all partial results and of their lse."""
+    data = [(outs.requires_grad_(), lses.requires_grad_()) for outs, lses in inputs(count, dtype, device)[:2]]
+    up = torch.randn_like(data[0][0][0]), torch.randn_like(data[0][1][0])
+    target = torch.empty_like(data[0][0])
+
+    def gradients(way: Call) -> list[Call]:
+        merged = [list(way(*each)) for each in data]
+        return [
+            lambda m=m, d=d: torch.autograd.grad(m, d, up, retain_graph=True) for m, d in zip(merged, data, strict=True)
         ]
-        ms = as_called(calls)
-        say(time="merge backward", dtype=str(dtype), partials=count, by=name, as_called_ms=ms, copy=least / ms / rate)
+
+    ways = {
+        "copy": [lambda d=d: target.copy_(d[0].detach()) for d in data],
+        OURS: gradients(osm.merge_attention),
+        "torch": gradients(in_torch),
+    }
+    some = slice(0, 64)
+    leaves = [part.detach()[:, some].double().requires_grad_() for part in data[0]]
+    right = torch.autograd.grad(in_torch(*leaves), leaves, [part[some].double() for part in up])
+    record = record_of("merge_attention backward", count, dtype, 2 * count + 2)
+    return measured(record, ways, right, lambda found: [part[:, some] for part in found])
 
 
-def main() -> None:
-    """All checks, then all times."""
-    say(
-        machine=torch.cuda.get_device_name(),
-        torch=torch.__version__,
-        commit=commit(),
-        python=platform.python_version(),
-        online_softmax=osm.__version__,
-    )
-    check_merge()
-    check_attention()
-    rate = copy_rate()
-    say(copy_bytes_per_second=rate * 1e3)
+def main(arguments: list[str] | None = None) -> None:
+    """The machine, then a line for each number of partial results."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=40, help="after two thirds of them nothing more is compiled")
+    parser.add_argument("--output", type=Path, default=None)
+    given = parser.parse_args(arguments)
+    started = time.perf_counter()
+    lines: list[str] = []
+
+    def say(record: Record) -> None:
+        lines.append(json.dumps(record))
+        print(lines[-1], flush=True)
+        if given.output is not None:
+            given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    say(machine("cuda", False))
     compiled = torch.compile(in_torch, dynamic=False)
     for dtype in (torch.bfloat16, torch.float32):
-        for count in (2, 4, 8, 32):
-            time_merge(rate, compiled, dtype, count)
-            time_backward(rate, dtype, count)
+        for count in PARTIALS:
+            spent = time.perf_counter() - started
+            if spent > given.seconds:
+                return
+            say(forward(count, dtype, "cuda", compiled if spent < given.seconds * 2 / 3 else None))
+            say(backward(count, dtype, "cuda"))
             torch.cuda.empty_cache()
 
 

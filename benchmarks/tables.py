@@ -17,7 +17,7 @@ from online_softmax.bench import record, tables, targets
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENTS = "README.md", "DESIGN.md"
-PLACE = re.compile(r"(<!-- bench:(\w+)(?: (.+?))? -->\n).*?(<!-- /bench -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- bench:([\w-]+)(?: (.+?))? -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 
 def updated(text: str, results: Path = RESULTS) -> str:

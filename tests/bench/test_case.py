@@ -49,6 +49,26 @@ def test_one_wrong_element_is_over_the_limit():
     assert cases.worst_error(case, [y], cases.truth(case)) > cases.LIMITS["bfloat16"]
 
 
+def test_results_below_the_smallest_normal_number_may_be_rounded_but_not_wrong():
+    case = cases.make(Workload("softmax", 2, 2**20, "float16"), "cpu")
+    right = cases.truth(case)
+    y = right[0].half()
+    step = 2.0**-24
+    assert y.median() < 2**-14  # subnormal
+    assert cases.worst_error(case, [y], right) < 1e-3
+    y[1, 5] += 2 * step
+    assert cases.worst_error(case, [y], right) > cases.LIMITS["float16"]
+
+
+def test_half_a_step_hides_nothing_where_results_are_normal():
+    case = cases.make(Workload("softmax", 4, 100, "float16"), "cpu")
+    right = cases.truth(case)
+    y = right[0].half()
+    assert cases.worst_error(case, [y], right) == pytest.approx(
+        max(((y.double() - r).abs() / (r + r.mean())).max().item() for r in right), rel=1e-2
+    )
+
+
 def test_work_along_axis_0_is_compared_column_by_column():
     case = cases.make(Workload("softmax", 60, 700, variant="axis 0"), "cpu")
     right = cases.truth(case)

@@ -27,11 +27,6 @@ OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
 PROBABILITIES = ON._replace(target=F32)
 LOSSES = {"loss": OFF, "costly loss": ON._replace(aux=False), "loss in registers": OFF._replace(aux=True)}
-# No kernel may spill, with one exception that is known and not solved: 16-bit softmax with 64 values a thread, 256
-# threads and three blocks a multiprocessor has 80 registers.  NVRTC 13.0 spills 4 to 16 bytes there, 13.5 up to 88.
-# With 13.0 it ran at 0.94 of a copy against 0.87 for two blocks, which spill nothing; 13.5 has not been timed.
-EXCEPTION = {"INPUT": "bfloat16", "THREADS": "256", "SLOTS": "8", "BLOCKS": "3"}
-EXCEPTION_BYTES = 96
 SMALLEST, LARGEST = 3, 262144
 
 
@@ -42,8 +37,9 @@ def _shape(found: tuple[geometry.Geometry, int] | None) -> geometry.Geometry | N
 def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometry.Geometry, int]:
     """Each shape of the table, with a row length (in words) that leads to it."""
     choose = {
-        "forward": lambda words: geometry.forward(words, dtype.itemsize, limits),
-        "backward": lambda words: geometry.backward(words, dtype.itemsize, limits),
+        "forward": lambda words: plans.forward(0, words, dtype.itemsize, limits).shape,
+        "logsumexp": lambda words: plans.forward(2, words, dtype.itemsize, limits).shape,
+        "backward": lambda words: plans.backward(words, dtype.itemsize, limits).shape,
         "loss in registers": lambda words: geometry.loss_in_registers(words, dtype.itemsize, limits, 1),
         "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, weighted=False)),
         "costly loss": lambda words: _shape(
@@ -52,9 +48,9 @@ def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometr
     }[kind]
     found: dict[geometry.Geometry, int] = {}
     words = 1 if not kind.endswith("loss") else 129  # shorter rows are taken within a warp
-    while (shape := choose(words)) is not None:
+    while words < 2**20 and (shape := choose(words)) is not None:
         found.setdefault(shape, words)
-        words = shape.words + 1
+        words += 1 + words // 64
     return found
 
 
@@ -62,14 +58,17 @@ def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
     found: set[Source] = set()
     for dtype in (BF16, F32):
         size = dtype.itemsize
-        for kind in ("forward", "backward", *LOSSES):
+        for kind in ("forward", "logsumexp", "backward", *LOSSES):
             words = list(geometries_of(kind, dtype, limits).values())
-            for count in words if whole_table else (words[0], words[-1]):
+            for count in words if whole_table else (words[0], words[len(words) // 2], words[-1]):
                 if kind == "forward":
-                    for operation in range(3) if not whole_table else range(2):
+                    for operation in range(2):
                         found.update(plans.forward(operation, count, size, limits).sources(operation, dtype, dtype))
+                elif kind == "logsumexp":
+                    found.update(plans.forward(2, count, size, limits).sources(2, dtype, F32))
                 elif kind == "backward":
-                    found.update(plans.backward(count, size, limits).sources(0, dtype, dtype))
+                    for operation in range(2):
+                        found.update(plans.backward(count, size, limits).sources(operation, dtype, dtype))
                 else:
                     for gradient in (True, False) if kind == "loss" else (True,):
                         switches = LOSSES[kind]._replace(gradient=gradient)
@@ -106,20 +105,13 @@ def _spills(job: tuple[Source, str]) -> tuple[str, int]:
     return str(job), max(int(count) for count in re.findall(r"(\d+) bytes spill stores", log.getvalue()))
 
 
-def _allowed(source: Source) -> int:
-    known = source.file == "ops/softmax/cuda.cu" and EXCEPTION.items() <= dict(source.macros).items()
-    return EXCEPTION_BYTES if known else 0
-
-
 def check(sources: set[Source], arch: str) -> None:
     jobs = [(source, arch) for source in sources]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(_spills, jobs, chunksize=2))
     assert results
     assert not [text for text, spilled in results if spilled < 0]
-    assert not [
-        (spilled, source) for (source, _), (_, spilled) in zip(jobs, results, strict=True) if spilled > _allowed(source)
-    ]
+    assert not [found for found in results if found[1] > 0]
 
 
 def test_the_whole_table_of_hopper():
@@ -135,7 +127,7 @@ def test_smallest_and_largest_of_other_families(capability):
 def test_a_thousand_lengths_share_a_few_dozen_shapes():
     limits = limits_of((9, 0))
     for dtype in (BF16, F32):
-        for kind in ("forward", "backward", *LOSSES):
+        for kind in ("forward", "logsumexp", "backward", *LOSSES):
             assert len(geometries_of(kind, dtype, limits)) <= 48
     plain = {plans.forward(0, geometry.words_of(length, 2, False), 2, limits) for length in range(1, 300000, 299)}
     assert len(plain) <= 48
@@ -152,7 +144,7 @@ def test_what_a_device_cannot_keep_is_split_and_no_grid_is_empty():
                 plans.backward(words, 4, granted),
             ):
                 assert plan.shape.cluster <= max(1, largest)
-                read_twice = "split" in plan.file or ("BEYOND", "1") in getattr(plan, "more", ())
+                read_twice = "split" in plan.file or plan.file == "backward_staged.cu"
                 assert read_twice or words <= plan.shape.words
                 assert plan.shape.grid(3, 0) >= 1
 

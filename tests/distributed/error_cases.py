@@ -38,6 +38,11 @@ def case_wrong_arguments_are_errors_on_every_process(rank, size):
         distributed.cross_entropy(logits, target.index_fill(0, torch.tensor(1), 4000))
     with pytest.raises(TypeError, match="class indices"):
         distributed.cross_entropy(logits, torch.softmax(logits, 1))
+    with pytest.raises(TypeError, match="class indices"):
+        distributed.linear_cross_entropy(logits, torch.randn(12, 12), torch.softmax(logits, 1))
+    for unsupported in ({"inplace": True}, {"memory": "least"}):
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            distributed.linear_cross_entropy(logits, torch.randn(12, 12), target, **unsupported)
     with pytest.raises(ValueError, match="one number a class of the vocabulary"):
         distributed.cross_entropy(logits, target, torch.ones(12))
     with pytest.raises(ValueError, match="axis is 5"):
@@ -65,6 +70,77 @@ def case_what_one_process_refuses_is_an_error_on_all(rank, size):
             logits, target, vocab_start=12 * size if rank == 0 else 12 * rank, vocab_size=12 * size, debug=True
         )
     distributed.cross_entropy(logits, target, debug=True)
+
+
+def case_whatever_one_process_refuses_stops_none_of_them(rank, size):
+    """Every argument is checked before the first of them waits for another: without that, these would hang."""
+    logits, target = rows(12)
+    x, w = torch.randn(9, 6), torch.randn(12, 6)
+    q = torch.randn(2, 4, 8)
+    first = rank == 0
+    for call, error, text in (
+        (
+            lambda: distributed.cross_entropy(logits, target, reduction="avg" if first else "sum", debug=True),
+            ValueError,
+            "avg",
+        ),
+        (
+            lambda: distributed.cross_entropy(logits.numpy() if first else logits, target, debug=True),
+            TypeError,
+            "ndarray",
+        ),
+        (
+            lambda: distributed.cross_entropy(logits[:5] if first else logits, target, debug=True),
+            ValueError,
+            "target has",
+        ),
+        (
+            lambda: distributed.cross_entropy(logits, target, impl="gpu" if first else "auto", debug=True),
+            ValueError,
+            "gpu",
+        ),
+        (
+            lambda: distributed.linear_cross_entropy(x[:, :5] if first else x, w, target, debug=True),
+            ValueError,
+            "wanted",
+        ),
+        (
+            lambda: distributed.linear_cross_entropy(x, w, target, chunk_rows=0 if first else 1, debug=True),
+            ValueError,
+            "0",
+        ),
+        (
+            lambda: distributed.linear_cross_entropy(x, w, target, linear_bias=w[: 3 if first else 12, 0], debug=True),
+            ValueError,
+            "linear_bias has",
+        ),
+        (lambda: distributed.ring_attention(q[0] if first else q, q, q, debug=True), ValueError, "wanted"),
+        (lambda: distributed.ring_attention(q, q, q.double() if first else q, debug=True), ValueError, "one dtype"),
+        (lambda: distributed.ring_attention(q[:, :3] if first else q, q, q, debug=True), ValueError, "wanted"),
+        (
+            lambda: distributed.ring_attention(q, q, q, scale="half" if first else None, debug=True),
+            TypeError,
+            "scale is",
+        ),
+        (
+            lambda: distributed.ring_attention(q, q, q, lengths=[5] if first else None, debug=True),
+            ValueError,
+            "shard_seq",
+        ),
+        (
+            lambda: distributed.ring_attention(q, q, q, causal=None if first else True, debug=True),
+            TypeError,
+            "causal is",
+        ),
+        (lambda: distributed.ring_attention(q, q, q, impl="gpu" if first else "auto", debug=True), ValueError, "gpu"),
+    ):
+        with pytest.raises(error, match=text) as raised:
+            call()
+        assert str(raised.value).startswith("on rank 0: ") != first
+    with pytest.raises(ValueError, match="disagree about key heads"):
+        distributed.ring_attention(q, q[:1] if first else q, q[:1] if first else q, debug=True)
+    with pytest.raises(ValueError, match="disagree about biased"):
+        distributed.linear_cross_entropy(x, w, target, linear_bias=None if first else w[:, 0].clone(), debug=True)
 
 
 def case_flags_and_axes_are_checked(rank, size):

@@ -183,16 +183,25 @@ def case_linear_cross_entropy(rank, size):
         x, w = torch.randn(11, 6, dtype=dtype), torch.randn(borders[-1], 6, dtype=dtype)
         target = torch.randint(borders[-1], (11,))
         target[4] = -100
-        weight = torch.rand(borders[-1]) + 0.5
+        weight, bias = torch.rand(borders[-1]) + 0.5, torch.randn(borders[-1], dtype=dtype)
         for options in (
             {},
             {"reduction": "none"},
             {"reduction": "sum", "label_smoothing": 0.2, "weight": weight, "z_loss": 0.01},
+            {"linear_bias": bias},
+            {"linear_bias": bias, "reduction": "none"},
         ):
             whole_x, whole_w = x.clone().requires_grad_(), w.clone().requires_grad_()
             start, stop = borders[rank], borders[rank + 1]
             local_x, local_w = x.clone().requires_grad_(), w[start:stop].clone().requires_grad_()
-            want = osm.cross_entropy(whole_x @ whole_w.T, target, **options)
+            options = dict(options)
+            biases = [None, None]
+            if "linear_bias" in options:
+                options.pop("linear_bias")
+                biases = [bias.clone().requires_grad_(), bias[start:stop].clone().requires_grad_()]
+            logits = whole_x @ whole_w.T if biases[0] is None else whole_x @ whole_w.T + biases[0]
+            want = osm.cross_entropy(logits, target, **options)
+            options["linear_bias"] = biases[1]
             got = distributed.linear_cross_entropy(
                 local_x, local_w, target, vocab_start=start, vocab_size=borders[-1], chunk_rows=4, **options
             )
@@ -205,3 +214,7 @@ def case_linear_cross_entropy(rank, size):
             torch.testing.assert_close(
                 local_w.grad, whole_w.grad[start:stop], rtol=0, atol=eps * whole_w.grad.abs().max().item()
             )
+            if biases[0] is not None:
+                wanted = biases[0].grad
+                close = {"rtol": 0, "atol": eps * wanted.abs().max().item()}
+                torch.testing.assert_close(biases[1].grad, wanted[start:stop], **close)

@@ -29,15 +29,14 @@ class _Nothing:
     def __call__(self, *_: Any) -> None:
         pass
 
+    def ready(self, _: int) -> tuple[()]:
+        return ()
 
-def _rehearse(job: tuple[str, int, int]) -> set[Source]:
-    """What one process of several loads.  Changes modules: for a process that does nothing else."""
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
+def without_kernels() -> set[Source]:
+    """From now on kernels do nothing, and are noted in the set; before any operation is imported."""
     from online_softmax._cuda import launch
 
-    module, rank, size = job
     found: set[Source] = set()
 
     def load(device: int, source: Source, *_: Any, **__: Any) -> _Nothing:
@@ -45,6 +44,17 @@ def _rehearse(job: tuple[str, int, int]) -> set[Source]:
         return _Nothing()
 
     launch.load = load  # type: ignore[assignment]
+    launch.stream_here = lambda _: None  # type: ignore[assignment]
+    return found
+
+
+def _rehearse(job: tuple[str, int, int]) -> set[Source]:
+    """What one process of several loads.  Changes modules: for a process that does nothing else."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    module, rank, size = job
+    found = without_kernels()
     # What no kernel fills must not be an index out of range.
     torch.empty, torch.empty_like, torch.Tensor.new_empty = torch.zeros, torch.zeros_like, torch.Tensor.new_zeros
     torch.set_default_device("cuda")

@@ -1,29 +1,38 @@
-"""Reaches every kernel once, small, uneven and unaligned: to be run under compute-sanitizer.
+"""Every kernel once, on small, uneven and unaligned inputs, under each tool of compute-sanitizer: make gpu-sanitize.
 
-compute-sanitizer --tool memcheck|racecheck|synccheck python tests/gpu/sanitize.py
+python tests/gpu/sanitize.py          compiles, runs itself under every tool, prints a line for each; fails on errors
+python tests/gpu/sanitize.py --reach  calls the kernels and nothing else
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import torch
 
-from online_softmax import merge_attention
-from online_softmax.ops.cross_entropy import cuda as cross_entropy
-from online_softmax.ops.cross_entropy.options import Options
-from online_softmax.ops.softmax import cuda as softmax
-
+TOOLS = ("memcheck", "racecheck", "synccheck")
+LIMIT_S = 300
 # A group of lanes, several rows a block, a block, clusters of 2 and 16, shared memory (also with words beyond it in
 # backward, and with blocks that stay), split.
 LENGTHS = (13, 501, 2500, 9001, 20001, 200003, 300001, 500001, 900001, 1600001)
+MANY = 40000
+"""Rows that several blocks count."""
 
 
-def rows(length: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.randn(3, length + 3, device="cuda").to(dtype)[:, 1 : length + 1]
+def rows(length: int, device: str, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(3, length + 3, device=device).to(dtype)[:, 1 : length + 1]
 
 
-def main() -> None:
+def reach_softmax(device: str) -> None:
+    from online_softmax.ops.softmax import cuda as softmax
+
     for length in LENGTHS:
-        x = rows(length)
+        x = rows(length, device)
         for forward, backward in (
             (softmax.softmax, softmax.softmax_backward),
             (softmax.log_softmax, softmax.log_softmax_backward),
@@ -32,11 +41,33 @@ def main() -> None:
             backward(x, y, 1, x.dtype)
         lse = softmax.logsumexp(x, 1, torch.float32)
         softmax.logsumexp_backward(lse, x, lse, 1)
-        target = torch.tensor([0, length - 1, -100], device="cuda")
-        weight = torch.rand(length, device="cuda")
-        result = cross_entropy.forward(x, target, None, None, Options(), gradient=True)
+    line = rows(999, device, torch.float32)
+    line[1] = torch.inf
+    for axis in (0, 1):
+        y = softmax.softmax(line.t(), axis, line.dtype)
+        softmax.softmax_backward(line.t().contiguous(), y, axis, line.dtype)
+        lse = softmax.logsumexp(line.t(), axis, line.dtype)
+        softmax.logsumexp_backward(lse, line.t(), lse, axis)
+    for length in (2, 300001, 1600001):  # small terms are summed once more: in registers, in shared memory, over blocks
+        dominated = torch.full((3, length), -60.0, device=device)
+        dominated[:, 0] = 0
+        softmax.logsumexp(dominated, 1, torch.float32)
+        softmax.logsumexp(dominated[:, :999].t(), 0, torch.float32)
+        softmax.log_softmax(dominated, 1, torch.float32)
+
+
+def reach_cross_entropy(device: str) -> None:
+    from online_softmax.ops.cross_entropy import cuda as cross_entropy
+    from online_softmax.ops.cross_entropy.options import Options
+
+    for length in LENGTHS:
+        x = rows(length, device)
+        target = torch.tensor([0, length - 1, -100], device=device)
+        weight = torch.rand(length, device=device)
+        for _ in range(2):  # the second by what the first has kept
+            result = cross_entropy.forward(x, target, None, None, Options(), gradient=True)
         cross_entropy.rescale(result.gradient, result.loss)
-        given = (result.lse, result.lse_low, result.divisors)
+        given = result.saved
         cross_entropy.backward(x, target, None, *given, Options(), result.loss, result.lse)
         if length in (501, 9001, 1600001):
             every = Options(label_smoothing=0.1, scale=0.5, softcap=20.0, z_loss=1e-3)
@@ -45,30 +76,97 @@ def main() -> None:
             probabilities = torch.softmax(x.float(), 1)
             cross_entropy.forward(x, probabilities, None, None, Options(), gradient=True)
             cross_entropy.backward(x, probabilities, weight, *given, every, result.loss, result.lse)
-    line = rows(999, torch.float32)
-    line[1] = torch.inf
-    for axis in (0, 1):
-        y = softmax.softmax(line.t(), axis, line.dtype)
-        softmax.softmax_backward(line.t().contiguous(), y, axis, line.dtype)
-        lse = softmax.logsumexp(line.t(), axis, line.dtype)
-        softmax.logsumexp_backward(lse, line.t(), lse, axis)
-    for length in (2, 300001, 1600001):  # small terms are summed once more: in registers, in shared memory, over blocks
-        dominated = torch.full((3, length), -60.0, device="cuda")
-        dominated[:, 0] = 0
-        softmax.logsumexp(dominated, 1, torch.float32)
-        softmax.logsumexp(dominated[:, :999].t(), 0, torch.float32)
-        softmax.log_softmax(dominated, 1, torch.float32)
-    many = torch.zeros(40000, device="cuda", dtype=torch.int64)
-    cross_entropy.forward(torch.randn(40000, 4, device="cuda"), many, None, None, Options())
+    many = torch.zeros(MANY, device=device, dtype=torch.int64)
+    for options in (Options(), Options(reduction="sum", z_loss=1e-3)):
+        cross_entropy.forward(torch.randn(MANY, 4, device=device), many, None, None, options)
+
+
+def reach_attention(device: str) -> None:
+    from online_softmax import merge_attention
+
     for count, size in ((3, 40), (8, 128), (11, 5), (40, 1030)):  # listed and stacked, counted ahead and at run time
-        outs = torch.randn(count, 7, size, device="cuda", requires_grad=True)
-        lses = torch.randn(count, 7, device="cuda", requires_grad=True)
+        outs = torch.randn(count, 7, size, device=device, requires_grad=True)
+        lses = torch.randn(count, 7, device=device, requires_grad=True)
         for given in ((outs, lses), (list(outs), list(lses))):
             out, lse = merge_attention(*given)
             (out.sum() + lse.sum()).backward()
-    torch.cuda.synchronize()
-    print("every kernel ran")
+
+
+def reach(device: str = "cuda") -> None:
+    """Calls everything."""
+    reach_softmax(device)
+    reach_cross_entropy(device)
+    reach_attention(device)
+
+
+def entries() -> set[str]:
+    """file:entry of every kernel of the operations, as their sources have them."""
+    import online_softmax
+
+    package = Path(online_softmax.__path__[0])
+    found = set()
+    for path in sorted((package / "ops").rglob("*.cu")):
+        for text in path.read_text(encoding="utf-8").split('extern "C" __global__')[1:]:
+            names = re.findall(r"(\w+)\s*\(", text.split("{")[0])
+            entry = next(name for name in names if name not in ("__launch_bounds__", "sizeof"))
+            found.add(f"{path.relative_to(package).as_posix()}:{entry}")
+    return found
+
+
+def rehearse(device: str) -> None:
+    """Prints what reach() loads, one entry a line, with kernels that do nothing; on a GPU compiles it all then."""
+    from rehearsal import without_kernels
+
+    found = without_kernels()
+    # What no kernel fills must not be an index out of range.
+    torch.empty, torch.empty_like = torch.zeros, torch.zeros_like
+    reach(device)
+    print(*sorted({f"{source.file}:{source.entry}" for source in found}), sep="\n")
+    if device == "cuda":
+        from prebuild import compile_all
+
+        from online_softmax._cuda.limits import device_limits
+
+        compile_all(found, device_limits(0).arch)
+
+
+def run_tool(tool: str) -> tuple[str, bool]:
+    """One line about the tool's findings, and whether they are none."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, __file__, "--reach"]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return f"{tool}: not done after {LIMIT_S} s", False
+    spent = f"{time.perf_counter() - start:.0f} s"
+    summary = [line.strip("= ") for line in done.stdout.splitlines() if "SUMMARY" in line]
+    if done.returncode == 0 and summary and "every kernel ran" in done.stdout:
+        return f"{tool}: {'; '.join(summary)} ({spent})", True
+    print("\n".join([*done.stdout.splitlines()[:60], *done.stderr.splitlines()[-20:]]))
+    return f"{tool}: FAILED, exit status {done.returncode}; {'; '.join(summary) or 'no summary'} ({spent})", False
+
+
+def main() -> int:
+    """The number of tools that found something or could not run."""
+    if shutil.which("compute-sanitizer") is None:
+        print("compute-sanitizer is not on the path: it comes with the CUDA toolkit")
+        return 1
+    listed = subprocess.run([sys.executable, __file__, "--rehearse"], capture_output=True, text=True, check=True).stdout
+    every, reached = entries(), set(listed.split())
+    print(
+        f"kernels: {len(every & reached)} of {len(every)}", *(f"  not reached here: {name}" for name in every - reached)
+    )
+    lines = [run_tool(tool) for tool in TOOLS]
+    print(*(line for line, _ in lines), sep="\n")
+    return sum(not clean for _, clean in lines)
 
 
 if __name__ == "__main__":
-    main()
+    if "--rehearse" in sys.argv:
+        rehearse("cuda")
+    elif "--reach" in sys.argv:
+        reach()
+        torch.cuda.synchronize()
+        print("every kernel ran")
+    else:
+        sys.exit(main())

@@ -50,6 +50,26 @@ def test_divisors():
     assert gpu.forward(x[:0], target[:0], None, None, Options()).loss.isnan()
 
 
+@pytest.mark.parametrize(
+    ("rows", "classes"), [(1, 12), (4096, 12), (4097, 12), (4097, 4096), (16384, 4096), (16385, 4096), (300, 300001)]
+)
+@pytest.mark.parametrize("options", [Options(), Options(z_loss=0.1), Options(reduction="sum", z_loss=0.1)])
+def test_the_loss_of_few_and_many_rows(rows, classes, options):
+    """Summed by the row kernel's last block, or by launches of its own."""
+    x = random_rows(rows, classes, torch.bfloat16)
+    target = torch.randint(0, classes, (rows,), device=DEVICE)
+    target[1::3] = -100
+    every = gpu.forward(x, target, None, None, Options(reduction="none"))
+    kept = target != -100
+    z = options.z_loss * (every.lse.double() ** 2)[kept].sum()
+    right = every.loss.double()[kept].sum() + z
+    if options.reduction == "mean":
+        right = right / kept.sum()
+    for _ in range(3):  # from the second on by what the first has kept
+        assert error(gpu.forward(x, target, None, None, options).loss, right) <= 1
+        assert error(gpu.forward(x, target, None, None, options, gradient=True).loss, right) <= 1
+
+
 def test_in_place_and_rescale():
     for classes in (100, 50257, 1000003):
         x = random_rows(5, classes, torch.bfloat16)

@@ -95,8 +95,15 @@ def test_cross_entropy_with_changing_options_layouts_and_targets():
             {"scale": 3.0},
             {"z_loss": 0.1},
             {"ignore_index": int(target[0])},
+            {"num_items": 5},
+            {"num_items": 7.0},
+            {"num_items": torch.tensor(7.0, device=DEVICE)},
+            {"weight": torch.rand(256, device=DEVICE)},
+            {"weight": torch.rand(256, device=DEVICE), "label_smoothing": 0.1},
         )
     ]
+    chances = torch.softmax(random_rows(8, 256, torch.float32), 1)
+    calls += [("probabilities", lambda p=p: osm.cross_entropy_with_grad(chances, p)) for p in (chances, chances.half())]
     wanted = [afresh(call) for _, call in calls]
     ready._ready.clear()
     for _ in range(2):
@@ -104,6 +111,46 @@ def test_cross_entropy_with_changing_options_layouts_and_targets():
             again, once_more = call()
             assert torch.equal(loss, again), key
             assert torch.equal(gradient, once_more), key
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_what_a_repeated_loss_keeps_for_later_backwards(dtype, reduction):
+    x = random_rows(9, 128, dtype)
+    target = torch.randint(0, 128, (9,), device=DEVICE)
+    target[2] = -100
+
+    def gradients():
+        leaf = x.clone().requires_grad_()
+        loss = osm.cross_entropy(leaf, target, reduction=reduction)
+        found = [torch.autograd.grad(loss, leaf, loss.new_tensor(by), retain_graph=True)[0] for by in (1.0, 0.5, 3.0)]
+        again = torch.autograd.grad(loss, leaf, create_graph=True)[0]
+        return loss.detach(), *found, again.detach()
+
+    wanted = afresh(gradients)
+    for _ in range(3):
+        assert all(torch.equal(one, other) for one, other in zip(gradients(), wanted, strict=True))
+
+
+def test_a_repeated_loss_in_a_graph_and_on_another_stream():
+    x, target = random_rows(8, 256, torch.float32), torch.randint(0, 256, (8,), device=DEVICE)
+    wanted = osm.cross_entropy_with_grad(x, target)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        other = osm.cross_entropy_with_grad(x, target)
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = osm.cross_entropy_with_grad(x, target)
+    graph.replay()
+    for found in (other, captured):
+        assert all(torch.equal(one, two) for one, two in zip(found, wanted, strict=True))
+    target.add_(1).remainder_(256)
+    x.neg_()
+    graph.replay()
+    wanted = osm.cross_entropy_with_grad(x, target)
+    assert all(torch.equal(one, two) for one, two in zip(captured, wanted, strict=True))
 
 
 def test_streams_and_graphs():

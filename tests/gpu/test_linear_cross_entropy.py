@@ -14,6 +14,7 @@ ROWS, HIDDEN, CLASSES = 96, 64, 5000
 BOUND = {torch.float16: 5e-3, torch.bfloat16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-10}
 CASES = [
     {},
+    {"z_loss": 1e-3, "scale": 0.7, "softcap": 5.0},
     {"label_smoothing": 0.1},
     {"label_smoothing": 0.1, "weighted": True, "z_loss": 1e-3},
     {"weighted": True, "scale": 0.7, "softcap": 5.0},
@@ -79,3 +80,67 @@ def test_ignored_rows_may_hold_anything(dtype, hidden, way, monkeypatch):
     for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
         assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
     assert (x.grad[::7] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("classes", [5000, 777])
+@pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])
+def test_the_bias_gets_its_gradient(dtype, classes, way, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(3)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype)
+    weight = (torch.randn(classes, HIDDEN, device=DEVICE, generator=generator) / 4).to(dtype)
+    bias = torch.randn(classes, device=DEVICE, generator=generator).to(dtype).requires_grad_()
+    target = torch.randint(0, classes, (ROWS,), device=DEVICE, generator=generator)
+    wide = bias.detach().double().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(x.double() @ weight.double().T + wide, target, reduction="sum")
+    loss.backward()
+    got = osm.linear_cross_entropy(x, weight, target, linear_bias=bias, reduction="sum", **way)
+    got.backward()
+    assert abs(got.item() - loss.item()) <= BOUND[dtype] * abs(loss.item())
+    assert (bias.grad.double() - wide.grad).norm() <= BOUND[dtype] * wide.grad.norm()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_least_memory_gives_the_same_bits_with_and_without_the_last_chunk_s_logits(dtype, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(4)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
+    weight = (torch.randn(CLASSES, HIDDEN, device=DEVICE, generator=generator) / 4).to(dtype).requires_grad_()
+    target = torch.randint(0, CLASSES, (ROWS,), device=DEVICE, generator=generator)
+    loss = osm.linear_cross_entropy(x, weight, target, memory="least")
+    first = torch.autograd.grad(loss, (x, weight), retain_graph=True)
+    second = torch.autograd.grad(loss, (x, weight))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("labels", [torch.int64, torch.int32])
+def test_unreduced_losses_and_gradients_into_lse_by_chunks_of_classes(labels, monkeypatch):
+    """Each row with its own incoming gradients; an ignored row and one whose class there is not among them."""
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    generator = torch.Generator(device=DEVICE).manual_seed(5)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).requires_grad_()
+    weight = (torch.randn(CLASSES, HIDDEN, device=DEVICE, generator=generator) / 4).requires_grad_()
+    target = torch.randint(0, CLASSES, (ROWS,), device=DEVICE, generator=generator)
+    target[3] = -100
+    by_loss, by_lse = torch.rand(2, ROWS, device=DEVICE, generator=generator)
+    wide, wide_weight = (leaf.detach().double().requires_grad_() for leaf in (x, weight))
+    logits = wide @ wide_weight.T
+    lse = logits.logsumexp(1)
+    losses = torch.nn.functional.cross_entropy(logits, target, reduction="none") + torch.where(
+        target != -100, 1e-3 * lse**2, 0.0
+    )
+    options = {"reduction": "none", "z_loss": 1e-3, "memory": "least"}
+    for with_lse in (False, True):
+        truth = (losses * by_loss).sum() + ((lse * by_lse).sum() if with_lse else 0.0)
+        expected = torch.autograd.grad(truth, (wide, wide_weight), retain_graph=True)
+        got, aux = osm.linear_cross_entropy(x, weight, target.to(labels), return_aux=True, **options)
+        if not with_lse:
+            got = osm.linear_cross_entropy(x, weight, target.to(labels), **options)
+        assert (got.double() - losses).abs().max() <= 1e-5 * losses.abs().max()
+        loss = (got * by_loss).sum() + ((aux.lse * by_lse).sum() if with_lse else 0.0)
+        for gradient, right in zip(torch.autograd.grad(loss, (x, weight)), expected, strict=True):
+            assert (gradient.double() - right).norm() <= 1e-4 * right.norm()
+    target[5] = CLASSES
+    losses = osm.linear_cross_entropy(x, weight, target.to(labels), **options)
+    assert losses.isnan().nonzero().tolist() == [[5]]

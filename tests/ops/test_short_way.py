@@ -76,6 +76,14 @@ def test_nothing_is_ordinary_under_a_mode_or_transform():
     assert seen == [False, False]
 
 
+def test_a_tensor_that_has_left_torch_func_grad_is_the_one_it_stood_for():
+    x, target, left = torch.randn(3, 4), torch.tensor([0, 1, 2]), []
+    torch.func.grad(lambda x: (left.append(x), x.sum())[1])(x)
+    assert not _torch.is_ordinary(left[0])
+    assert torch.equal(osm.softmax(left[0]), osm.softmax(x))
+    assert torch.equal(osm.cross_entropy(left[0], target), osm.cross_entropy(x, target))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("axis", [-1, 0, 1, -2])

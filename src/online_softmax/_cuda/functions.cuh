@@ -49,6 +49,15 @@ struct Exp {
     }
 };
 
+// exp(x - m), with what rounding the difference leaves out: |x - m| / 2 units, most of the error otherwise.
+__device__ __forceinline__ float exp_of_difference(float x, float m) {
+    const float d = x - m, again = d + m;
+    const float lost = d > -200.0f ? (x - again) - (m + (d - again)) : 0.0f;  // exactly; -inf would leave a NaN
+    const float y = Exp()(d);
+    return __fmaf_rn(y, lost, y);
+}
+__device__ __forceinline__ double exp_of_difference(double x, double m) { return Exp()(x - m); }
+
 // The maximum and the sum over LANES neighbouring lanes (a power of two), the same bits in each of them.
 template <int LANES, class A>
 __device__ __forceinline__ A lane_maximum(A x) {

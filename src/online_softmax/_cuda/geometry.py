@@ -1,9 +1,9 @@
 """From the bytes of a row to the shape of the kernel that takes it: one table for all operations.
 
 A row is split into 16-byte words.  Its threads are `group` lanes of a warp, a block, or a cluster of blocks, and a
-thread holds `slots` words in registers.  The choice depends on the row's length and element type alone, never on how
-many rows there are, so that a row's result does not either; and the steps are coarse enough that a thousand lengths
-share a few dozen kernels, yet fine enough that few slots idle.
+thread takes `slots` words, into registers, shared memory, or both.  The choice depends on the row's length and element
+type alone, never on how many rows there are, so that a row's result does not either; and the steps are coarse enough
+that a thousand lengths share a few dozen kernels, yet fine enough that few slots idle.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from .limits import Limits
 
 _THREADS = (64, 96, 128, 160, 192, 256)
 RECORDS = 5 * 1024  # shared memory that the warps' records and barriers may take beside the row
+_HELD = 8  # words of a thread in registers: with 64 of those, room for all else
+_STREAM = 2**18  # words to which one cluster a row is enough
 
 
 class Geometry(NamedTuple):
@@ -23,6 +25,7 @@ class Geometry(NamedTuple):
     cluster: int = 1  # blocks that share a row
     persistent: bool = False  # clusters stay and take row after row
     blocks: int = 1  # blocks that should fit one multiprocessor: bounds the registers
+    held: int = 0  # of the slots, those that are in registers alone
 
     @property
     def words(self) -> int:
@@ -32,7 +35,7 @@ class Geometry(NamedTuple):
     @property
     def row_shared(self) -> int:
         """Bytes of shared memory that hold one block's part of a row; lanes of one warp need none."""
-        return 0 if self.group <= 32 else self.threads * self.slots * 16
+        return 0 if self.group <= 32 else self.threads * (self.slots - self.held) * 16
 
     def grid(self, rows: int, resident: int) -> int:
         """Clusters (or blocks) to launch: `resident` is how many the device runs at once."""
@@ -51,6 +54,7 @@ class Geometry(NamedTuple):
             ("CLUSTER", str(self.cluster)),
             ("PERSISTENT", str(int(self.persistent))),
             ("BLOCKS", str(self.blocks)),
+            *((("HELD", str(self.held)),) if self.held else ()),
         )
 
 
@@ -94,70 +98,78 @@ def _first(*found: Geometry | None) -> Geometry | None:
     return next((shape for shape in found if shape is not None), None)
 
 
-def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """softmax, log_softmax, logsumexp: one row a cluster, launched once; 32 values a thread, 64 of 16 bits in clusters,
-    where every warp pays for hearing of all others."""
-    few = 4 if itemsize == 2 else 8
-    short = within_warp(words, few)
-    if short is not None:
-        return short
-    block = within_cluster(words, few, _one_block(limits), _THREADS)
-    if block is not None:
-        return block._replace(blocks=1024 // block.threads)
-    cluster = within_cluster(words, 8, limits, (64, 96, 128, 160, 192, 256))
-    if cluster is not None and itemsize > 2:
-        return cluster._replace(blocks=1024 // cluster.threads)
-    if cluster is not None:  # 64 values: 96 registers a thread, or 80 and three blocks where 256 threads are needed
-        three = 3 * (cluster.row_shared + RECORDS) <= limits.shared_bytes
-        return cluster._replace(blocks=(3 if three else 2) if cluster.threads == 256 else 640 // cluster.threads)
-    widest = within_cluster(words, 16, limits, (256,)) if itemsize > 2 else None
-    return widest and widest._replace(blocks=2)
-
-
-def staged(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """Forward of rows too long for registers: three blocks a multiprocessor, or one that stays."""
-    threads, most = (512, 8) if itemsize == 2 else (256, 16)
+def _held(words: int, limits: Limits, shortest: int = 1) -> Geometry | None:
+    """All words in eight slots of registers: as many warps, up to eight, and blocks as a row needs, few idle."""
     cluster = 1
     while cluster <= limits.largest_cluster:
-        slots = -(-words // (threads * cluster))
-        shape = Geometry(threads, threads, slots + slots % 2, cluster)
-        fits = limits.shared_bytes // (shape.row_shared + RECORDS // 2)
-        if slots <= most and fits:
-            return shape._replace(blocks=1 if itemsize == 8 else min(fits, 1536 // threads))
+        warps = max(shortest, -(-words // (32 * _HELD * cluster)))
+        if warps <= 8:
+            group = 32 * warps
+            slots = 4 if words <= 4 * group else 6 if words <= 6 * group and warps <= 2 else _HELD
+            # A short row leaves a block too little to do: several rows a block.
+            threads = group * (256 // group) if warps < 4 else group
+            return Geometry(group, threads, slots, cluster, held=slots)
         cluster *= 2
-    for slots in (24, 32, 40, 48, 54):
-        shape = Geometry(256, 256, slots, limits.largest_cluster, persistent=True)
-        if words <= shape.words and shape.row_shared + RECORDS <= limits.shared_bytes:
-            return shape
     return None
+
+
+def _held_and_kept(words: int, arrays: int, limits: Limits, held: int, threads: int, blocks: int) -> Geometry | None:
+    """Rows too long for registers: the largest clusters, the rest of the words in shared memory."""
+    cluster = limits.largest_cluster
+    if not cluster:
+        return None
+    step = threads // 128  # in slots: few shapes
+    slots = -(-words // (threads * cluster * step)) * step
+    shape = Geometry(threads, threads, slots, cluster, blocks=blocks, held=held)
+    return shape if blocks * (arrays * shape.row_shared + RECORDS // 2) <= limits.shared_bytes else None
+
+
+def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
+    """softmax and log_softmax of rows that need more than a warp's lanes: 64 registers a thread, 1024 threads a
+    multiprocessor, 128 KiB of rows in flight in registers and as much again in shared memory."""
+    shape = _held(words, limits)
+    if shape is not None:
+        return shape._replace(blocks=1 if itemsize == 8 else 1024 // shape.threads)
+    for threads in (256, 512):
+        shape = _held_and_kept(words, 1, limits, _HELD, threads, 1024 // threads)
+        if shape is not None:
+            return shape._replace(blocks=1) if itemsize == 8 else shape
+    return None
+
+
+def staged(words: int, limits: Limits) -> Geometry | None:
+    """softmax and log_softmax of rows of which a multiprocessor has room for one: clusters that stay."""
+    shape = Geometry(256, 256, 54, limits.largest_cluster, persistent=True)
+    fits = limits.largest_cluster and shape.row_shared + RECORDS <= limits.shared_bytes
+    return shape if fits and words <= shape.words else None
+
+
+def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
+    """logsumexp: a warp a row, a block, or a cluster, eight words of a thread on their way and eight in use."""
+    if words <= 1024:
+        return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
+    cluster = 1
+    while cluster < min(8, limits.largest_cluster) and words > 8192 * cluster:
+        cluster *= 2
+    shape = Geometry(256, 256, 8, cluster, blocks=4 if itemsize < 8 else 1)
+    return shape if words <= _STREAM and limits.largest_cluster else None
 
 
 def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """softmax and log_softmax backward: both arrays in shared memory, two words of a thread at a time in registers."""
-    short = within_warp(words, 4)
-    if short is not None:
-        return short
-    for slots in (4, 6, 8):
-        found = within_cluster(words, slots, limits, (64, 128, 192, 256, 320, 384, 448, 512))
-        if found is not None:
-            fits = 2 * found.row_shared + RECORDS <= limits.shared_bytes
-            return found._replace(blocks=1024 // found.threads if slots == 4 else 1) if fits else None
-    return None
+    """softmax and log_softmax backward of rows that need more than a warp's lanes: as forward, twice the words."""
+    shape = _held(words, limits, shortest=2)
+    if shape is not None:
+        return shape._replace(blocks=1 if itemsize == 8 else 65536 // ((40 + 8 * shape.slots) * shape.threads))
+    if itemsize == 4:
+        shape = _held_and_kept(words, 2, limits, 7, 256, 3)
+    return shape or _held_and_kept(words, 2, limits, _HELD, 256, 1 if itemsize == 8 else 2)
 
 
-def backward_staged(words: int, limits: Limits) -> tuple[Geometry, bool] | None:
-    """Backward of long rows by the largest clusters, and whether words are left over that must be read twice."""
-    cluster = limits.largest_cluster
-    if cluster < 16:
-        return None
-    slots = -(-words // (256 * cluster))
-    if slots <= 8:
-        return Geometry(256, 256, slots, cluster, blocks=3), False
-    for slots, blocks, most in ((6, 2, 65536), (13, 1, 131072)):
-        shape = Geometry(512, 512, slots, cluster, persistent=True, blocks=blocks)
-        if words <= most and blocks * (2 * shape.row_shared + RECORDS) <= limits.shared_bytes:
-            return shape, words > shape.words
-    return None
+def backward_staged(words: int, limits: Limits) -> Geometry | None:
+    """Backward of rows that the largest clusters keep in part: the rest is read twice."""
+    shape = Geometry(512, 512, 13, limits.largest_cluster, persistent=True)
+    fits = limits.largest_cluster == 16 and 2 * shape.row_shared + RECORDS <= limits.shared_bytes
+    return shape if fits and words <= 131072 else None
 
 
 def split(itemsize: int, arrays: int = 1) -> Geometry:

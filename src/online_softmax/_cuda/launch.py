@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
 from cuda.bindings import driver
 from cuda.core import Kernel, LaunchConfig, ObjectCode, Stream
-from cuda.core import launch as launch_on
+from cuda.core import launch as _launch
 
 from .compile import Source, cubin
 from .geometry import Geometry
@@ -18,9 +19,12 @@ from .limits import Limits, device_limits
 if not torch.backends.cuda.is_built():
     raise ImportError("this PyTorch was built without CUDA")
 
+launch_on = _launch
+"""(stream, *Loaded.ready(grid), *arguments), for one who knows that the stream is the device's current one."""
+
 _current_stream = torch._C._cuda_getCurrentRawStream
 _current_device = torch._C._cuda_getDevice
-_CAN_BE_EARLY = hasattr(LaunchConfig, "programmatic_stream_serialization")
+_EARLY_IN_GRAPHS = 12030  # the first driver that captures early launches
 _CONFIGS_KEPT = 256  # grids of one kernel, each a LaunchConfig
 
 _streams: dict[tuple[int, int], Stream] = {}  # every device's default stream has handle 0
@@ -53,7 +57,7 @@ class Loaded:
 
     def __init__(self, device: int, source: Source, threads: int, cluster: int, shared: int, early: bool) -> None:
         self._device, self._threads, self._cluster, self._shared = device, threads, cluster, shared
-        self._early = early and _CAN_BE_EARLY and torch.cuda.get_device_capability(device) >= (9, 0)
+        self._early = early and _can_be_early(device)
         self._kernel = ObjectCode.from_cubin(cubin(source, device_limits(device).arch)).get_kernel(source.entry)
         self._configs: dict[int, LaunchConfig] = {}
         attribute = driver.CUfunction_attribute
@@ -102,6 +106,15 @@ class Loaded:
         launch_on(_stream(device), *self.ready(grid), *arguments)
 
 
+@cache
+def _can_be_early(device: int) -> bool:
+    """Whether a launch on the device can begin before the one in front of it has ended."""
+    known = hasattr(LaunchConfig, "programmatic_stream_serialization")
+    error, version = driver.cuDriverGetVersion()
+    _check((error,))
+    return known and version >= _EARLY_IN_GRAPHS and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def _bind() -> None:
     torch.cuda.set_device(_current_device())
     _thread.bound = True
@@ -142,7 +155,10 @@ def load(device: int, source: Source, threads: int, cluster: int = 1, shared: in
 
 
 def load_first_fitting(
-    device: int, plan_of: Callable[[Limits], AnyPlan], sources_of: Callable[[AnyPlan], tuple[Source, ...]]
+    device: int,
+    plan_of: Callable[[Limits], AnyPlan],
+    sources_of: Callable[[AnyPlan], tuple[Source, ...]],
+    early: Callable[[AnyPlan], bool] = lambda _: False,
 ) -> tuple[tuple[Loaded, ...], AnyPlan]:
     """The kernels of the first plan that the device can run: with clusters half as large where it, or the part of it
     we have, does not grant the largest.  What is found depends on the plan and the kind of device alone."""
@@ -150,7 +166,8 @@ def load_first_fitting(
     while True:
         plan = plan_of(limits)
         shape = plan.shape
-        loaded = tuple(load(device, source, shape.threads, shape.cluster, plan.shared) for source in sources_of(plan))
+        each = shape.threads, shape.cluster, plan.shared, early(plan)
+        loaded = tuple(load(device, source, *each) for source in sources_of(plan))
         if all(kernel.resident for kernel in loaded):
             return loaded, plan
         if not limits.largest_cluster:

@@ -25,13 +25,18 @@ class Ready(NamedTuple):
     """The same for one who has the stream: `launch_on(stream, *on, *pointers, *rest)`."""
 
 
-_ready: dict[Hashable, Ready] = {}
+_ready: dict[Hashable, Any] = {}
 
 find = _ready.get
 
 
 def keep(key: Hashable, launch: Ready) -> None:
     """Let `find(key)` return it, with `on` filled in."""
+    keep_any(key, launch._replace(on=launch.kernel.ready(launch.grid)))
+
+
+def keep_any(key: Hashable, found: Any) -> None:
+    """Let `find(key)` return what was found."""
     if len(_ready) >= _KEPT:  # as many shapes will not come back soon
         _ready.clear()
-    _ready[key] = launch._replace(on=launch.kernel.ready(launch.grid))
+    _ready[key] = found

@@ -71,6 +71,33 @@ __device__ __forceinline__ Part share_of_row(const T* row, int length, int rank)
     return part_of_row<T>(head, length, rank * share, share);
 }
 
+// Where this thread stands: the row of its group, and its block's part of it.
+template <class T>
+struct Place {
+    int64 row;
+    bool active;  // a group beyond the last row goes on with an empty one: its warp's shuffles need it
+    const T* source;
+    int rank;    // of the block in its cluster
+    int thread;  // of the group
+    Part part;
+};
+
+// Asked twice, before a row is read and before it is written, because in between registers hold the row and have no
+// room for the answer.  `again` hides from the compiler that it is the same.
+template <class T>
+__device__ __forceinline__ Place<T> place(const T* x, int64 rows, int length, const RowMap& map) {
+    int again;
+    asm volatile("mov.s32 %0, 0;" : "=r"(again));
+    Place<T> here;
+    here.row = int64(blockIdx.x + again) / kCluster * kRowsPerBlock + threadIdx.x / kGroup;
+    here.active = here.row < rows;
+    here.source = x + (here.active ? map(here.row) : 0);
+    here.rank = kCluster > 1 ? cluster_rank() : 0;
+    here.thread = threadIdx.x % kGroup + again;
+    here.part = share_of_row(here.source, here.active ? length : 0, here.rank);
+    return here;
+}
+
 // fn(index of the value in registers, its position) for each element of the row that a thread holds.
 template <int SLOTS_, int PER_WORD, int STRIDE, class Fn>
 __device__ __forceinline__ void for_each(const Part& part, int first, Fn fn) {

@@ -52,6 +52,40 @@ __device__ __forceinline__ void unpack_word(uint4 word, A (&values)[kPerWord<T>]
     pack.unpack(values);
 }
 
+// As unpack_word, by other instructions: the compiler, which sees no relation between the two, cannot keep 16-bit words
+// unpacked from the first use to the second, in twice the registers.  `nothing` is 0, and the compiler must not know.
+template <class T, class A>
+__device__ __forceinline__ void unpack_again(uint4 word, A (&values)[kPerWord<T>], uint32 nothing) {
+    if constexpr (sizeof(T) == 2) {
+        const uint32 at[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if constexpr (SameType<T, bfloat16>::value) {
+                uint32 low, high;
+                asm("prmt.b32 %0, %1, 0, %2;" : "=r"(low) : "r"(at[k]), "r"(nothing + 0x1044));
+                asm("prmt.b32 %0, %1, 0, %2;" : "=r"(high) : "r"(at[k]), "r"(nothing + 0x3244));
+                values[2 * k] = A(__uint_as_float(low)), values[2 * k + 1] = A(__uint_as_float(high));
+            } else {
+                uint32 same;
+                asm("prmt.b32 %0, %1, 0, %2;" : "=r"(same) : "r"(at[k]), "r"(nothing + 0x3210));
+                values[2 * k] = A(widen(T{uint16(same)})), values[2 * k + 1] = A(widen(T{uint16(same >> 16)}));
+            }
+        }
+    } else {
+        unpack_word<T>(word, values);
+    }
+}
+__device__ __forceinline__ uint32 unknown_zero(int64 rows) { return uint32(uint64(rows) >> 62); }
+
+// Sixteen bytes from global memory if `whole`, else `missing`: no branch, and in the order of the program, so that all of a
+// thread's loads are under way before the first is needed.
+__device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 missing) {
+    asm volatile("{\n.reg .pred whole;\nsetp.ne.b32 whole, %5, 0;\n@whole ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(missing.x), "+r"(missing.y), "+r"(missing.z), "+r"(missing.w)
+                 : "l"(from), "r"(int(whole)));
+    return missing;
+}
+
 // A whole word of `row`, or what counts for nothing.
 template <class T>
 __device__ __forceinline__ uint4 load_word(const T* row, const Part& part, int word, uint4 missing) {

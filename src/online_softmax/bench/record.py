@@ -53,8 +53,12 @@ def file_name(device: str) -> str:
 def commit() -> str:
     """The commit of the source tree in use, with "+" after it when files differ.
 
-    Where the tree is no checkout, as after an export: the variable ONLINE_SOFTMAX_COMMIT, or "unknown".
+    The variable ONLINE_SOFTMAX_COMMIT says it where git cannot: in an export of a tree, or a copy of one into another
+    checkout.  "unknown" where neither does.
     """
+    told = os.environ.get("ONLINE_SOFTMAX_COMMIT")
+    if told:
+        return told
     folder = Path(online_softmax.__path__[0])
 
     def git(*words: str) -> str:
@@ -65,7 +69,7 @@ def commit() -> str:
         changed = git("status", "--porcelain", "--untracked-files=no", ".").strip()
         return git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("ONLINE_SOFTMAX_COMMIT") or "unknown"
+        return "unknown"
 
 
 def read(path: Path) -> list[Record]:

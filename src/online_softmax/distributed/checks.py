@@ -11,7 +11,7 @@ from torch import Tensor
 from .group import Group, rank_and_size
 
 _Result = TypeVar("_Result")
-_REFUSALS = (TypeError, ValueError, IndexError)
+_REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
 
 
 def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
@@ -33,7 +33,7 @@ def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
 
     Source: this project; a mismatch in a collective is otherwise a hang until its time-out.
     """
-    described: dict[str, Any] = {f"tensor {i}": _describe(tensor) for i, tensor in enumerate(tensors)}
+    described: dict[str, Any] = {f"tensor {i}": described_tensor(tensor) for i, tensor in enumerate(tensors)}
     compare({**described, **options}, group)
 
 
@@ -70,6 +70,17 @@ def together(check: Callable[[], _Result], group: Group) -> _Result:
     return result
 
 
+def agreed(
+    check: Callable[[], _Result], facts: Callable[[_Result], dict[str, Any]], group: Group, debug: bool
+) -> _Result:
+    """check(), which asks no other process; with `debug` an error on all of them where one refuses or facts differ."""
+    if not debug:
+        return check()
+    result = together(check, group)
+    compare(facts(result), group)
+    return result
+
+
 def check_shards(vocab_start: int, classes: int, vocab_size: int, group: Group) -> None:
     """Raise unless the shards of all processes cover 0 to vocab_size once each."""
     _, size = rank_and_size(group)
@@ -87,5 +98,6 @@ def check_shards(vocab_start: int, classes: int, vocab_size: int, group: Group) 
     raise ValueError(f"the shards do not cover classes 0 to {vocab_size - 1} once each: {spelled}")
 
 
-def _describe(tensor: Tensor) -> str:
+def described_tensor(tensor: Tensor) -> str:
+    """What must agree about a tensor."""
     return f"shape {tuple(tensor.shape)}, dtype {str(tensor.dtype).removeprefix('torch.')}, {tensor.device.type}"

@@ -8,7 +8,7 @@ Source: TransformerEngine's parallel cross-entropy for the single gather; Milako
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Aux, Options
-from .checks import check_group, check_shards, together
+from .checks import agreed, check_shards, described_tensor
 from .group import Group, gather
 from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
 from .rows import Whole, summarise
@@ -52,7 +52,8 @@ def cross_entropy(
     local_logits : Tensor (C_local,), (N, C_local) or (N, C_local, d1, …)
         This process's classes, from `vocab_start` on; or a DTensor sharded along the class axis, which knows the rest.
     target : int Tensor, (), (N,) or (N, d1, …)
-        Class indices in the whole vocabulary, the same on every process. No probabilities.
+        Class indices in the whole vocabulary, the same on every process. Probabilities are not supported, nor is
+        inplace=, which `online_softmax.cross_entropy` has.
     weight : Tensor (vocab_size,), optional
         Factor of each class, of the whole vocabulary, the same on every process.
     vocab_start, vocab_size : int, optional
@@ -86,30 +87,38 @@ def cross_entropy(
     --------
     >>> loss = cross_entropy(local_logits, target, vocab_size=128256)   # doctest: +SKIP
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    return_aux, debug = flag("return_aux", return_aux), flag("debug", debug)
+    debug = flag("debug", debug)
+    axis = 0 if getattr(local_logits, "ndim", 2) == 1 else 1
     if is_dtensor(local_logits):
-        local = from_dtensor("local_logits", local_logits, 0 if local_logits.ndim == 1 else 1)
-        local_logits, vocab_start, vocab_size, group = local
-    target, weight = replicated("target", target), replicated("weight", weight)
-    if not isinstance(local_logits, Tensor):
-        raise TypeError(f"local_logits is a {type(local_logits).__name__}; wanted a torch tensor")
-    if isinstance(target, Tensor) and target.is_floating_point():
-        raise TypeError(f"target has {describe(target)}; wanted class indices of the whole vocabulary")
-    axis = 0 if local_logits.ndim == 1 else 1
-    if debug:
-        rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
-        facts = {"rows": rest, "dtype of local_logits": str(local_logits.dtype), "vocab_size": vocab_size}
-        check_group(
-            target, group=group, **facts, options=tuple(options), return_aux=return_aux, weighted=weight is not None
-        )
+        local_logits, vocab_start, vocab_size, group = from_dtensor("local_logits", local_logits, axis)
 
-    def checked() -> tuple[Shard, Prepared, Terms]:
+    def checked() -> _Checked:
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        labels, weights = replicated("target", target), replicated("weight", weight)
+        if not isinstance(local_logits, Tensor):
+            raise TypeError(f"local_logits is a {type(local_logits).__name__}; wanted a torch tensor")
+        if isinstance(labels, Tensor) and labels.is_floating_point():
+            raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
+        aux = flag("return_aux", return_aux)
+        ready = prepare(local_logits, labels, None, num_items, options)
         shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group)
-        ready = prepare(local_logits, target, None, num_items, options)
-        return shard, ready, terms_of(ready, weight, shard)
+        implementation("cross_entropy", ready.logits, impl)
+        return _Checked(shard, ready, terms_of(ready, weights, shard), aux)
 
-    shard, ready, terms = together(checked, group) if debug else checked()
+    def facts(found: _Checked) -> dict[str, Any]:
+        rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
+        return {
+            "rows": rest,
+            "dtype of local_logits": str(local_logits.dtype),
+            "target": described_tensor(found.ready.target),
+            "vocab_size": found.shard.vocab_size,
+            "options": tuple(found.ready.options),
+            "return_aux": found.aux,
+            "weighted": weight is not None,
+        }
+
+    shard, ready, terms, return_aux = agreed(checked, facts, group, debug)
+    options = ready.options
     if debug:
         check_shards(shard.start, shard.classes, shard.vocab_size, group)
     rows = _CrossEntropy.apply(ready.logits, terms, options, shard, return_aux, impl)
@@ -117,6 +126,13 @@ def cross_entropy(
     if not return_aux:
         return loss
     return loss, Aux(*(ready.to_rows(row) for row in rows[1:]))
+
+
+class _Checked(NamedTuple):
+    shard: Shard
+    ready: Prepared
+    terms: Terms
+    aux: bool
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -6,7 +6,7 @@ gradient of a chunk is computed, the sum over processes of its input gradient is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from .._arguments import flag
 from .._arrays import describe
+from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
-from .checks import check_group, check_shards, together
+from .checks import agreed, check_shards, described_tensor
 from .cross_entropy import gathered_losses, local_gradient
 from .group import Group
 from .loss import Terms, reduced, terms_of
@@ -33,6 +34,7 @@ def linear_cross_entropy(
     linear_weight: Tensor,
     target: Tensor,
     *,
+    linear_bias: Tensor | None = None,
     weight: Tensor | None = None,
     vocab_start: int | None = None,
     vocab_size: int | None = None,
@@ -48,7 +50,7 @@ def linear_cross_entropy(
     debug: bool = False,
     impl: str = "auto",
 ) -> Tensor:
-    """cross_entropy(input @ linear_weight.T, target) with the rows of linear_weight sharded over a group.
+    """cross_entropy(input @ linear_weight.T + linear_bias, target) with linear_weight's rows sharded over a group.
 
     Parameters
     ----------
@@ -56,8 +58,11 @@ def linear_cross_entropy(
         The same on every process; its gradient is summed over the group.
     linear_weight : Tensor (C_local, H)
         This process's classes, from `vocab_start` on; or a DTensor sharded along axis 0.
+    linear_bias : Tensor (C_local,), optional
+        Of this process's classes; or a DTensor sharded alike.
     target, weight, vocab_start, vocab_size, group, debug and the options of the loss
-        As in `cross_entropy` of this module.
+        As in `cross_entropy` of this module: class indices only. Of `online_softmax.linear_cross_entropy` there are
+        no memory= and no return_aux= here.
     chunk_rows : int
         Rows whose logits exist at a time; 4096 unless given.
 
@@ -72,47 +77,89 @@ def linear_cross_entropy(
     TypeError, ValueError, IndexError, RuntimeError
         As `cross_entropy` of this module.
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
-    debug, chunk_rows = flag("debug", debug), check_chunks(chunk_rows, "fast")
+    debug = flag("debug", debug)
     if is_dtensor(linear_weight):
         linear_weight, vocab_start, vocab_size, group = from_dtensor("linear_weight", linear_weight, 0)
-    input, target, weight = replicated("input", input), replicated("target", target), replicated("weight", weight)
+
+    def checked() -> _Checked:
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        x, labels, weights = replicated("input", input), replicated("target", target), replicated("weight", weight)
+        bias = from_dtensor("linear_bias", linear_bias, 0).tensor if is_dtensor(linear_bias) else linear_bias
+        _check_layer(x, linear_weight, bias)
+        if isinstance(labels, Tensor) and labels.is_floating_point():
+            raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
+        shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group)
+        nothing = x.new_empty(0).expand(x.shape[0], 0)
+        stand_in = nothing if shard.classes == 0 else x[:, :1].expand(-1, shard.classes)
+        terms = terms_of(prepare(stand_in.detach(), labels, None, num_items, options), weights, shard)
+        implementation("cross_entropy", x, impl)
+        how = options, shard, check_chunks(chunk_rows, "fast") or _CHUNK_ROWS, impl
+        return _Checked(x, bias, labels, terms, how)
+
+    def facts(found: _Checked) -> dict[str, Any]:
+        return {
+            "input": described_tensor(found.input),
+            "target": described_tensor(found.target),
+            "hidden": linear_weight.shape[1],
+            "options": tuple(found.how[0]),
+            "chunk_rows": found.how[2],
+            "weighted": weight is not None,
+            "biased": found.bias is not None,
+        }
+
+    found = agreed(checked, facts, group, debug)
+    if debug:
+        shard = found.how[1]
+        check_shards(shard.start, shard.classes, shard.vocab_size, group)
+    loss: Tensor = _Linear.apply(found.input, linear_weight, found.bias, found.terms, *found.how)
+    return loss
+
+
+class _Checked(NamedTuple):
+    input: Tensor
+    bias: Tensor | None
+    target: Tensor
+    terms: Terms
+    how: tuple[Options, Shard, int, str]
+
+
+def _check_layer(input: Any, linear_weight: Any, linear_bias: Any) -> None:
     for name, x in (("input", input), ("linear_weight", linear_weight)):
         if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
             what = describe(x) if isinstance(x, Tensor) else type(x).__name__
             raise TypeError(f"{name} is {what}; wanted a floating tensor with two axes")
     if input.shape[1] != linear_weight.shape[1] or input.dtype != linear_weight.dtype:
         raise ValueError(f"linear_weight has {describe(linear_weight)}, input {describe(input)}: wanted (C, H), (N, H)")
-    if debug:
-        check_group(
-            input, target, group=group, hidden=linear_weight.shape[1], options=tuple(options), chunk_rows=chunk_rows
+    if linear_bias is None:
+        return
+    if not isinstance(linear_bias, Tensor):
+        raise TypeError(f"linear_bias is a {type(linear_bias).__name__}; wanted a tensor")
+    if linear_bias.shape != linear_weight.shape[:1] or linear_bias.dtype != input.dtype:
+        raise ValueError(
+            f"linear_bias has {describe(linear_bias)}, linear_weight {describe(linear_weight)}: wanted one number for "
+            "each of this process's classes, in the same dtype"
         )
-
-    def checked() -> tuple[Shard, Terms]:
-        shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group)
-        nothing = input.new_empty(0).expand(input.shape[0], 0)
-        stand_in = nothing if shard.classes == 0 else input[:, :1].expand(-1, shard.classes)
-        return shard, terms_of(prepare(stand_in.detach(), target, None, num_items, options), weight, shard)
-
-    shard, terms = together(checked, group) if debug else checked()
-    if debug:
-        check_shards(shard.start, shard.classes, shard.vocab_size, group)
-    loss: Tensor = _Linear.apply(input, linear_weight, terms, options, shard, chunk_rows or _CHUNK_ROWS, impl)
-    return loss
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, terms: Terms, options: Options, shard: Shard, chunk: int, impl: str
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        terms: Terms,
+        options: Options,
+        shard: Shard,
+        chunk: int,
+        impl: str,
     ) -> Tensor:
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        early = wanted and options.reduction != "none" and x.dtype != torch.float16
-        gradients = _Gradients(x, w, shard.group) if early else None
+        early = any(ctx.needs_input_grad[:3]) and options.reduction != "none" and x.dtype != torch.float16
+        gradients = _Gradients(x, w, bias, shard.group) if early else None
         one = terms.divisors.new_ones(())
         found = []
         for piece in _chunks(x, chunk):
-            logits = x[piece] @ w.T
+            logits = _logits(x[piece], w, bias)
             rows = gathered_losses(logits, terms.rows(piece), options, shard, False, impl)
             found.append((rows.ce, rows.z_loss, *rows.whole))
             if gradients is not None:
@@ -120,26 +167,30 @@ class _Linear(torch.autograd.Function):
                 gradients.add(piece, logits)
         ce, z, lse, low = (torch.cat(parts) for parts in zip(*found, strict=True))
         ctx.gradients = gradients
-        ctx.save_for_backward(x, w, lse, low)
+        ctx.save_for_backward(x, w, bias, lse, low)
         ctx.how = terms, options, shard, chunk, impl
         return reduced(ce, z, terms, options)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, w, lse, low = ctx.saved_tensors
+        x, w, bias, lse, low = ctx.saved_tensors
         terms, options, shard, chunk, impl = ctx.how
         (grad,) = grads
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None:
-            return *(part.mul_(grad).to(x.dtype) for part in (gradients.input, gradients.weight)), *(None,) * 5
-        gradients = _Gradients(x, w, shard.group)
+            return *gradients.scaled(grad), *(None,) * 5
+        gradients = _Gradients(x, w, bias, shard.group)
         for piece in _chunks(x, chunk):
-            logits, incoming = x[piece] @ w.T, grad[piece] if grad.ndim else grad
+            logits, incoming = _logits(x[piece], w, bias), grad[piece] if grad.ndim else grad
             whole = Whole(lse[piece], low[piece])
             local_gradient(logits, whole, terms.rows(piece), options, shard, impl, incoming, None, logits)
             gradients.add(piece, logits)
-        return gradients.input.to(x.dtype), gradients.weight.to(w.dtype), *(None,) * 5
+        return *gradients.scaled(None), *(None,) * 5
+
+
+def _logits(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ w.T if bias is None else torch.addmm(bias, x, w.T)
 
 
 def _chunks(x: Tensor, chunk: int) -> list[slice]:
@@ -148,12 +199,13 @@ def _chunks(x: Tensor, chunk: int) -> list[slice]:
 
 
 class _Gradients:
-    """The gradients of input and weight, summed in fp32 (fp64) over chunks and, of the input, over processes."""
+    """The gradients of input, weight and bias, summed in fp32 (fp64) over chunks and, of the input, over processes."""
 
-    def __init__(self, x: Tensor, w: Tensor, group: Group) -> None:
+    def __init__(self, x: Tensor, w: Tensor, bias: Tensor | None, group: Group) -> None:
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         self.input = torch.empty(x.shape, dtype=compute, device=x.device)
         self.weight = torch.zeros(w.shape, dtype=compute, device=w.device)
+        self.bias = None if bias is None else torch.zeros(bias.shape, dtype=compute, device=w.device)
         self._x, self._w, self._group = x.detach(), w.detach(), group
 
     def add(self, piece: slice, grad_logits: Tensor) -> None:
@@ -165,5 +217,16 @@ class _Gradients:
             self.weight.addmm_(grad_logits.T, self._x[piece])
         else:
             self.weight += grad_logits.T @ self._x[piece]
+        if self.bias is not None:
+            self.bias += grad_logits.sum(0, dtype=self.bias.dtype)
         if travelling is not None:
             travelling.wait()
+
+    def scaled(self, factor: Tensor | None) -> list[Tensor | None]:
+        """All three, times a 0-d tensor if one is given, rounded to the arguments' dtype."""
+        parts = (self.input, self.weight, self.bias)
+        return [None if part is None else _times(part, factor).to(self._x.dtype) for part in parts]
+
+
+def _times(part: Tensor, factor: Tensor | None) -> Tensor:
+    return part if factor is None else part.mul_(factor)

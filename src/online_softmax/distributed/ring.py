@@ -21,7 +21,7 @@ from .._dispatch import implementation
 from ..ops._torch import first_derivative_only, refuse_transforms
 from ..ops.attention.arguments import checked_scale
 from ..ops.attention.options import Forward, Options
-from .checks import check_group
+from .checks import agreed
 from .group import Group, rank_and_size
 from .sequence import local_lengths, pair_lengths
 
@@ -57,7 +57,8 @@ def ring_attention(
     group : ProcessGroup, optional
         All processes unless given.
     debug : bool
-        Compare shapes, dtypes and options over the processes first.
+        Compare shapes, dtypes and options over the processes first, so that a difference, or an argument that one
+        process alone refuses, is an error on all of them and not a hang. All processes must pass the same.
 
     Returns
     -------
@@ -72,7 +73,34 @@ def ring_attention(
         If torch.distributed is not initialised, or, from torch, when a process dies or comes too late.
     """
     refuse_transforms()
-    causal, return_lse, debug = flag("causal", causal), flag("return_lse", return_lse), flag("debug", debug)
+    debug = flag("debug", debug)
+    return_lse, ring = agreed(
+        lambda: (flag("return_lse", return_lse), _ring(q, k, v, causal, scale, lengths, group, impl)),
+        lambda found: _facts(q, k, v, *found),
+        group,
+        debug,
+    )
+    count = math.prod(q.shape[:-3])
+    length, heads, key_heads = q.shape[-2], q.shape[-3], k.shape[-3]
+    q5 = q.reshape(count, key_heads, heads // max(key_heads, 1), length, q.shape[-1])
+    k4, v4 = (x.reshape(count, key_heads, length, x.shape[-1]) for x in (k, v))
+    out, lse = _RingAttention.apply(q5, k4, v4, ring)
+    out = out.reshape(*q.shape[:-1], v.shape[-1])
+    return (out, lse.reshape(q.shape[:-1])) if return_lse else out
+
+
+def _ring(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: Any,
+    scale: Any,
+    lengths: Sequence[int] | None,
+    group: Group,
+    impl: str,
+) -> _Ring:
+    """The ring of checked arguments; asks no other process."""
+    causal = flag("causal", causal)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
@@ -93,18 +121,22 @@ def ring_attention(
             f"q has {length} positions; of lengths {list(lengths)} rank {rank} of {size} has "
             f"{sum(local_lengths(lengths, rank, size))} (see shard_sequence)"
         )
-    scale = checked_scale(scale, q.shape[-1])
-    if debug:
-        facts = {"heads": q.shape[:-2], "key heads": k.shape[:-2], "head sizes": (q.shape[-1], v.shape[-1])}
-        check_group(group=group, dtype=str(q.dtype), causal=causal, scale=scale, lengths=list(lengths), **facts)
-    count = math.prod(q.shape[:-3])
-    heads, key_heads = q.shape[-3], k.shape[-3]
-    ring = _Ring(rank, size, group, tuple(lengths), causal, scale, impl)
-    q5 = q.reshape(count, key_heads, heads // max(key_heads, 1), length, q.shape[-1])
-    k4, v4 = (x.reshape(count, key_heads, length, x.shape[-1]) for x in (k, v))
-    out, lse = _RingAttention.apply(q5, k4, v4, ring)
-    out = out.reshape(*q.shape[:-1], v.shape[-1])
-    return (out, lse.reshape(q.shape[:-1])) if return_lse else out
+    implementation("attention", q, impl)
+    return _Ring(rank, size, group, tuple(lengths), causal, checked_scale(scale, q.shape[-1]), impl)
+
+
+def _facts(q: Tensor, k: Tensor, v: Tensor, return_lse: bool, ring: _Ring) -> dict[str, Any]:
+    """What every process must have alike."""
+    return {
+        "heads": q.shape[:-2],
+        "key heads": k.shape[:-2],
+        "head sizes": (q.shape[-1], v.shape[-1]),
+        "dtype": str(q.dtype),
+        "causal": ring.causal,
+        "scale": ring.scale,
+        "lengths": ring.lengths,
+        "return_lse": return_lse,
+    }
 
 
 class _Block(NamedTuple):

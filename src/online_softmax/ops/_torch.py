@@ -36,6 +36,7 @@ def is_ordinary(x: Tensor) -> bool:
         and x.layout is torch.strided
         and not (x.is_nested or x.is_meta or x.is_neg())
         and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # one that has left its transform
         and forward_ad._current_level < 0
         and not torch._C._len_torch_dispatch_stack()
     )
@@ -90,8 +91,10 @@ def as_floating(x: Tensor, name: str) -> Tensor:
 
 
 def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """`function.apply` for calls with no transform of torch.func about, as `is_ordinary` has made sure: what torch's own
-    apply ends with, in two thirds of its time."""
+    """`function.apply` for calls with no transform of torch.func about, as `is_ordinary` has made sure.
+
+    It is what torch's own apply ends with, in two thirds of the time.
+    """
     found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return found
 

@@ -48,11 +48,31 @@ def test_fp16_and_unreduced_losses_take_a_fourth(dtype, reduction, impl, calls):
     assert calls == LATE
 
 
-def test_the_least_memory_takes_four_and_makes_no_gradient_early(impl, calls):
+def test_the_least_memory_makes_no_gradient_early_and_the_last_chunk_s_logits_once(impl, calls, monkeypatch):
+    common.small_chunks(monkeypatch)
     loss = loss_of(arguments(dtype="float32"), common.targets(), memory="least", impl=impl)
-    assert calls == ["logits", "loss"]
+    assert calls == ["logits", "loss"] * 3
     loss.backward()
-    assert calls[2:] == ["logits", "gradient", "add", "into"]
+    again = ["gradient", "into", "add"]
+    assert calls[6:] == again + ["logits", *again] * 2
+
+
+def test_the_least_memory_takes_three_products_where_one_chunk_is_all(impl, calls):
+    loss_of(arguments(dtype="float32"), common.targets(), memory="least", impl=impl).backward()
+    assert calls == ["logits", "loss", "gradient", "into", "into"]
+
+
+def test_losses_that_wait_for_their_backward_hold_one_chunk_of_logits(impl, calls, monkeypatch):
+    """A later loss takes the place of an earlier one, whose logits are computed again: the same bits."""
+    common.small_chunks(monkeypatch)
+    given = [arguments(dtype="float32", seed=seed) for seed in (0, 3)]
+    alone = [gradients(loss_of(leaves, common.targets(), memory="least", impl=impl), leaves) for leaves in given]
+    losses = [loss_of(leaves, common.targets(), memory="least", impl=impl) for leaves in given]
+    for loss, leaves, expected, products_of_logits in zip(losses, given, alone, (3, 2), strict=True):
+        calls.clear()
+        got = gradients(loss, leaves)
+        assert calls.count("logits") == products_of_logits
+        assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True))
 
 
 def test_without_autograd_there_is_one_product(impl, calls):
@@ -81,7 +101,8 @@ def test_only_gradients_that_are_asked_for_are_made(asked, way, impl, calls):
             assert leaf.grad is None
 
 
-def test_a_second_backward_gives_the_same_and_shares_no_memory(impl):
+def test_a_second_backward_gives_the_same_and_shares_no_memory(impl, monkeypatch):
+    common.small_chunks(monkeypatch)
     for way in WAYS.values():
         leaves = arguments(dtype="float32")
         loss = loss_of(leaves, common.targets(), impl=impl, **way)

@@ -10,8 +10,13 @@ from tests.ops.linear_cross_entropy.common import arguments, gradients, loss_of
 from tests.tolerances import close, worst_ulps
 
 import online_softmax as osm
+from online_softmax._arrays import namespace
 from online_softmax._dispatch import implementation
+from online_softmax.ops.cross_entropy.options import Options
+from online_softmax.ops.cross_entropy.terms import divide_by
 from online_softmax.ops.linear_cross_entropy import plan
+from online_softmax.ops.linear_cross_entropy.divisors import batch_divisors
+from online_softmax.ops.linear_cross_entropy.problem import Problem
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def test_every_chunk_size_gives_the_same(chunk_rows, reduction, impl, shapes):
 def test_the_least_memory_holds_a_few_classes_of_all_rows(impl, shapes, monkeypatch):
     common.small_chunks(monkeypatch)
     loss_of(arguments(), common.targets(), memory="least", impl=impl)
-    assert shapes == [(11, 3), (11, 3), (11, 1)]
+    assert shapes == [(11, 1), (11, 3), (11, 3)]  # the short one first, so that the last serves backward too
 
 
 def test_ignored_rows_take_part_where_aux_asks_for_them(impl, shapes):
@@ -73,6 +78,21 @@ def test_the_weight_s_gradient_is_rounded_once(way, dtype, impl, monkeypatch):
     share = torch.full((classes, 1), 1 / classes, dtype=torch.float64)
     share[0] -= 1
     assert worst_ulps(w.grad, float64(share * x.double().sum(0))) <= 0.51
+
+
+def test_what_mean_divides_by_is_counted_as_cross_entropy_counts_it():
+    x, w = torch.ones(4, 3), torch.ones(5, 3)
+    for ignore_index, target in (
+        (-100, [0, -100, 4, 2]),
+        (-100, [0, -100, 5, 2]),
+        (2, [0, 2, 2, -1]),
+        (7, [7, 7, 7, 7]),
+    ):
+        options = Options(ignore_index, "mean", 0.0, 1.0, None, 0.0)
+        given = x, w, None, torch.tensor(target), None, None, options
+        problem = Problem(*given, None, None, "fast", [x.dtype, w.dtype, None], True)
+        want = divide_by(namespace(x), problem.target, None, 5, None, options, x.dtype)
+        assert same_bits(batch_divisors(problem), want)
 
 
 class TestPlan:
@@ -109,6 +129,13 @@ class TestPlan:
     def test_the_least_memory_keeps_to_its_budget(self):
         assert plan.classes_at_once(8192, 2, "cuda") * 8192 * 2 <= plan.LEAST_BYTES["cuda"]
         assert plan.classes_at_once(10**7, 2, "cuda") == plan.LEAST_CLASSES
+
+    def test_chunks_of_classes_fill_the_row_kernels_of_a_gpu(self):
+        found = plan.class_chunks(8192, 128256, 2, "cuda")
+        assert {c.stop - c.start for c in found[:-1]} == {20480}
+        assert plan.LEAST_BYTES["cuda"] >= 8192 * 2 * 20480
+        assert {c.stop - c.start for c in plan.class_chunks(10**6, 10000, 2, "cuda")[:-1]} == {512}
+        assert plan.class_chunks(4, 100, 2, "cuda") == [slice(0, 100)]
 
 
 def test_chunk_rows_and_memory_are_checked():

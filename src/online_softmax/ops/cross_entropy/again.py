@@ -1,11 +1,10 @@
-"""A call of forward like an earlier one: three launches and three allocations, and no question that was answered then.
+"""A call of forward like an earlier one: two launches and three allocations, and no question that was answered then.
 
-Of a batch that one block can count, for "mean" and "sum" without aux.
+Of batches whose row kernel sums the losses itself, for "mean" and "sum" without aux.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -13,77 +12,45 @@ from cuda.core import Stream
 
 from ..._cuda.launch import launch_on
 from ..._cuda.memory import empty
-from ..._cuda.rows import compute_dtype
-from . import kernels, totals
-from .options import Options, Packed
-
-_KEPT = 4096
+from . import kernels
+from .options import HEAD_BYTES, Packed
+from .totals import Count
 
 
 class Call:
     """What depends on a call's key and not on its pointers."""
 
-    __slots__ = ("_count", "_loss", "_numbers", "_rows", "_sizes", "device")
+    __slots__ = ("_rows", "_sizes", "_to_count", "device")
 
-    def __init__(
-        self,
-        logits: torch.Tensor,
-        target: torch.Tensor,
-        num_items: Any,
-        options: Options,
-        gradient: bool,
-        rows: kernels.Again,
-    ) -> None:
+    def __init__(self, logits: torch.Tensor, packed: torch.Tensor, gradient: bool, count: Count, rows: kernels.Again):
         self.device = logits.get_device()
         self._rows = rows
-        compute, count, classes = compute_dtype(logits.dtype), *logits.shape
-        labels = not target.is_floating_point()
-        counted = labels and num_items is None and options.reduction == "mean"
-        ready = (
-            totals.kernel(entry, self.device, compute, target.dtype).ready(1) for entry in ("count_rows", "loss_rows")
-        )
-        self._count, self._loss = ready
-        wanted = ((count, classes), (classes, 1)) if gradient else None
-        step = target.stride(0) if labels else 0
-        given = 1.0 if options.reduction == "sum" else float(count)
-        self._sizes = compute, count, count * compute.itemsize, counted, labels, wanted
-        self._numbers = (
-            given,
-            (step, count, classes, options.ignore_index),
-            (step, count, options.ignore_index, float(options.z_loss)),
-        )
+        lines, classes = logits.shape
+        wanted = ((lines, classes), (classes, 1), logits.dtype) if gradient else None
+        self._sizes = wanted, tuple(packed.shape), packed.dtype, lines * packed.element_size()
+        self._to_count = count.ready, count.counts, count.labels, count.given, count.numbers
 
     def __call__(
         self, stream: Stream, logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any
     ) -> Packed:
-        """Launch on the device's current stream, which is the one given."""
-        compute, rows, plane, counted, labels, wanted = self._sizes
-        given, to_count, to_sum = self._numbers
-        gradient = empty(*wanted, logits.dtype, self.device) if wanted else None
-        packed = empty((3 * rows + 2,), (1,), compute, self.device)
-        loss = empty((), (), compute, self.device)
-        at, labels_at = packed.data_ptr(), target.data_ptr()
-        weights_at = 0 if weight is None else weight.data_ptr()
-        divisors = at + 3 * plane
+        """Launch on the device's current stream, which is the one given.  `num_items` is a number or None."""
+        device = self.device
+        wanted, shape, dtype, plane = self._sizes
+        ready, counts, labels, number, numbers = self._to_count
+        gradient, gradient_at = None, 0
+        if wanted is not None:
+            gradient = empty(*wanted, device)
+            gradient_at = gradient.data_ptr()
+        packed, loss = empty(shape, (1,), dtype, device), empty((), (), dtype, device)
+        head, target_at = packed.data_ptr(), target.data_ptr()
+        losses = head + HEAD_BYTES
+        weight_at = 0 if weight is None else weight.data_ptr()
         if num_items is not None:
-            given = float(num_items)
-        launch_on(stream, *self._count, labels_at if counted else 0, weights_at, 0, divisors, given, *to_count)
-        self._rows(
-            stream, logits.data_ptr(), 0 if gradient is None else gradient.data_ptr(),
-            labels_at, weights_at, divisors, at, plane,
+            number = float(num_items)
+        # As Count.__call__ does.
+        launch_on(
+            stream, *ready, target_at if counts else 0, weight_at, 0, 0, head, loss.data_ptr(), losses, losses + plane,
+            target_at if labels else 0, number, *numbers,
         )  # fmt: skip
-        loss_at = loss.data_ptr()
-        launch_on(stream, *self._loss, at, at + plane, labels_at if labels else 0, 0, divisors, loss_at, *to_sum)
+        self._rows(stream, logits.data_ptr(), gradient_at, target_at, weight_at, head, losses, plane)
         return Packed(loss, packed, gradient)
-
-
-_calls: dict[Hashable, Call] = {}
-find = _calls.get
-call_like = Call
-
-
-def keep(key: Hashable, call: Call) -> None:
-    """Let `find(key)` return it."""
-    if len(_calls) >= _KEPT:  # as many shapes will not come back soon
-        _calls.clear()
-    _calls[key] = call

@@ -4,6 +4,7 @@
 #include "../../_cuda/rows.cuh"
 #include "../../_cuda/summary.cuh"
 #include "row_loss.cuh"
+#include "totals.cuh"
 
 using namespace online_softmax;
 
@@ -75,6 +76,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     if constexpr (!kWithinWarp) total.merge(exchange.swap(sums.record().at));
 
     const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
+    bool last_row = false;
     if (active && (kept && known && !kProbabilities ? owner : rank == 0 && thread == 0)) {
         const Compute lse = result.lse();
         losses[row] = result.loss(label_logit, Compute(reported_z));
@@ -85,6 +87,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             predictions[row] = total.predicted();
             entropies[row] = total.entropy();
         }
+        last_row = was_last_row(divisors);
     }
     if constexpr (kGradient) {
         const Compute on_class = kept ? per_class : Compute(0);
@@ -117,4 +120,5 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain * label_slope);
         }
     }
+    sum_losses_after<Target, kThreads>(last_row, divisors);
 }

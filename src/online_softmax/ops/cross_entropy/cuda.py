@@ -8,11 +8,13 @@ import torch
 
 from ..._cuda import ready
 from ..._cuda.compile import Source
-from ..._cuda.launch import load, stream_here
+from ..._cuda.launch import launch_on, load, stream_here
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
-from . import again, kernels, totals
-from .options import Forward, Options, Packed
+from . import kernels, totals
+from .again import Call
+from .options import HEAD_BYTES, Forward, Options, Packed
+from .totals import Count
 
 __all__ = ["backward", "forward", "rescale"]
 
@@ -20,19 +22,6 @@ __all__ = ["backward", "forward", "rescale"]
 def _side_by_side(x: torch.Tensor) -> torch.Tensor:
     """The matrix with its columns next to each other: itself, or a copy."""
     return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
-
-
-def _divisors(
-    logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any, options: Options
-) -> torch.Tensor:
-    compute = compute_dtype(logits.dtype)
-    if options.reduction != "mean":
-        return totals.given(1.0, logits, compute)
-    if isinstance(num_items, torch.Tensor):
-        return num_items.detach().to(device=logits.device, dtype=compute).expand(2).contiguous()
-    if num_items is not None or target.is_floating_point():
-        return totals.given(float(logits.shape[0] if num_items is None else num_items), logits, compute)
-    return totals.divisors(target, logits.shape[1], weight, options.ignore_index, compute)
 
 
 def _target(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -71,16 +60,16 @@ def forward(
     key = None
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
         layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, target.dtype, target.stride())
-        key = (logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
-        call = again.find(key)
+        key = ("loss", logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
+        call: Call | None = ready.find(key)
         if call is not None:
             stream = stream_here(call.device)
             if stream is not None:
                 return call(stream, logits, target, weight, num_items)
     rows = logits.shape[0]
     compute = compute_dtype(logits.dtype)
-    given, target = target, _target(logits, target)
-    divisors = _divisors(logits, target, weight, num_items, options)
+    # Copies are made before anything is counted: the row kernel may read them while rows are being counted.
+    given, target, beside = target, _target(logits, target), _side_by_side(logits)
     if gradient is not None and logits.dtype == torch.float64:
         # Checks of gradients are done in fp64 and demand equal bits of every backward: there is one way to make it.
         result = forward(logits, target, weight, num_items, options, aux=aux)
@@ -88,31 +77,37 @@ def forward(
         made = backward(logits, target, weight, *result.saved, options, one, None, gradient)
         return Forward(result.loss, *result.saved, result.z_loss, result.predicted, result.entropy, made)
     written, gradient = _gradient(logits, gradient)
-    out = torch.empty(3, rows, dtype=compute, device=logits.device)
+    head = HEAD_BYTES // compute.itemsize
+    packed = torch.empty(head + 3 * rows, dtype=compute, device=logits.device)
+    out = packed[head:].view(3, rows)
     losses, lses, lse_lows = out[0], out[1], out[2]  # in less time than unbind
     more = (
         (torch.empty_like(losses), torch.empty_like(losses, dtype=torch.int64), torch.empty_like(losses))
         if aux
         else None
     )
+    # In half the time of torch.empty.
+    loss = losses if options.reduction == "none" else torch.empty_strided((), (), dtype=compute, device=logits.device)
+    count = Count(logits, target, num_items, options)
+    count(target, weight, num_items, packed, loss, out)
     launch: kernels.Again | None = None
     if logits.shape[1] == 0:  # no class: probabilities ask for nothing, an index for what is not there
         losses.fill_(0.0 if target.is_floating_point() else torch.nan)
         lses.fill_(-torch.inf)
         lse_lows.zero_()
     elif rows:
-        beside = _side_by_side(logits)
-        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more)
+        launch = kernels.run(beside, target, weight, options, packed[:2], out, written, aux=more)
         if beside is not logits or target is not given:
             launch = None  # of copies
     if written is not gradient:
         gradient.copy_(written)
-    if options.reduction != "none":
-        losses = totals.reduced_loss(losses, lses, target, options.ignore_index, options.z_loss, divisors)
-        if key is not None and launch is not None and rows <= totals.ONE_BLOCK:
-            again.keep(key, again.call_like(logits, target, num_items, options, gradient is not None, launch))
+    if count.sums:
+        if key is not None and launch is not None:
+            ready.keep_any(key, Call(logits, packed, gradient is not None, count, launch))
+    elif options.reduction != "none":
+        totals.reduced_loss(packed, rows, target, loss)
     z_losses, predicted, entropies = more or (None, None, None)
-    return Forward(losses, lses, lse_lows, divisors, z_losses, predicted, entropies, gradient)
+    return Forward(loss, lses, lse_lows, packed[:2], z_losses, predicted, entropies, gradient)
 
 
 def backward(
@@ -164,16 +159,21 @@ def _load_rescale(gradient: torch.Tensor) -> Ready:
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
     """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1."""
-    dtype, size = gradient.dtype, gradient.numel()
+    device, dtype, size = gradient.get_device(), gradient.dtype, gradient.numel()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
-    if size:
-        key = ("rescale", gradient.get_device(), dtype, size)
-        launch = ready.find(key)
-        if launch is None:
-            launch = _load_rescale(gradient)
-            ready.keep(key, launch)
-        if grad_loss.dtype is not (torch.float64 if dtype is torch.float64 else torch.float32):
-            grad_loss = grad_loss.to(compute_dtype(dtype))
+    if not size:
+        return gradient
+    if grad_loss.dtype is not (torch.float64 if dtype is torch.float64 else torch.float32):
+        grad_loss = grad_loss.to(compute_dtype(dtype))
+    key = ("rescale", device, dtype, size)
+    launch: Ready | None = ready.find(key)
+    if launch is None:
+        launch = _load_rescale(gradient)
+        ready.keep(key, launch)
+    stream = stream_here(device) if launch.on else None
+    if stream is None:
         launch.kernel(launch.grid, gradient.data_ptr(), grad_loss.data_ptr(), size)
+    else:
+        launch_on(stream, *launch.on, gradient.data_ptr(), grad_loss.data_ptr(), size)
     return gradient

@@ -26,7 +26,10 @@ bytes from there to lse, and on to lse_low."""
 @lru_cache(maxsize=4096)
 def _kernels(device: int, dtype: torch.dtype, words: int, switches: Switches) -> tuple[tuple[Loaded, ...], Plan]:
     return load_first_fitting(
-        device, lambda limits: plan(words, dtype, switches, limits), lambda found: found.sources(dtype, switches)
+        device,
+        lambda limits: plan(words, dtype, switches, limits),
+        lambda found: found.sources(dtype, switches),
+        early=lambda found: found.file != "split.cu",  # behind count_rows, which is not
     )
 
 
@@ -64,7 +67,7 @@ def _at(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _again(kernel: Loaded, grid: int, sizes: tuple[int, ...], step: int, given: tuple[float, ...]) -> Again:
+def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, given: tuple[float, ...]) -> Again:
     ready = kernel.ready(grid)
 
     def again(

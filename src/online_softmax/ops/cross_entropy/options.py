@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from ..._arrays import Array
 
+HEAD_BYTES = 96
+"""In front of the rows of a packed array; the divisors are the first two numbers there."""
+
 
 class Options(NamedTuple):
     """Everything about the loss that is no array; checked by the public layer."""
@@ -34,8 +37,9 @@ class Saved(NamedTuple):
     @classmethod
     def unpacked(cls, packed: Array) -> Saved:
         """From the one array of a `Packed`."""
-        rows = (packed.shape[0] - 2) // 3
-        return cls(packed[rows : 2 * rows], packed[2 * rows : 3 * rows], packed[3 * rows :])
+        head = HEAD_BYTES // packed.dtype.itemsize
+        rows = (packed.shape[0] - head) // 3
+        return cls(packed[head + rows : head + 2 * rows], packed[head + 2 * rows :], packed[:2])
 
     def rows(self, which: Any) -> Saved:
         """Of some of the rows; what "mean" divides by stays that of all."""
@@ -84,7 +88,7 @@ class Packed:
     def __init__(self, loss: Array, packed: Array, gradient: Any) -> None:
         self.loss, self.gradient = loss, gradient
         self.packed = packed
-        """(3 M + 2,): the rows' losses, lse and lse_low, and the divisors."""
+        """HEAD_BYTES with the divisors in front, then the rows' losses, lse and lse_low."""
 
     def __iter__(self) -> Iterator[Any]:
         """The fields of a Forward."""

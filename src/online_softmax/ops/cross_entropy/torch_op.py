@@ -122,16 +122,16 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
+        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
+        wanted, wanted_target, *_ = ctx.needs_input_grad
+        options, inplace, module = ctx.how
+        gradient = ctx.gradient
+        if gradient is not None and grad_lse is None and grad_loss is not None and not again and not wanted_target:
+            ctx.gradient = None
+            return module.rescale(gradient, stored(grad_loss)), None, None, None
         if grad_loss is None and grad_lse is None:
             return None, None, None, None
         grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
-        options, inplace, module = ctx.how
-        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
-        wanted, wanted_target, *_ = ctx.needs_input_grad
-        gradient = ctx.gradient
-        if gradient is not None and grad_lse is None and not again and not wanted_target:
-            ctx.gradient = None
-            return module.rescale(gradient, grad_loss), None, None, None
         if ctx.overwritten or (inplace and (again or wanted_target)):
             raise RuntimeError(
                 "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "

@@ -8,18 +8,20 @@ from ..._arrays import Array
 from ..cross_entropy.options import Forward, Saved
 from . import rows, vocabulary
 from .kept import spread, without_ignored_rows
+from .last_chunk import LastChunk
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 
-def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> Forward:
+def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, last: LastChunk | None = None) -> Forward:
     """The loss and per-row results; with `early`, `gradient` holds the gradients for an incoming gradient of 1.
 
-    `wanted` says which gradients are made now, or later by `backward`: the chunks depend on it.
+    `wanted` says which gradients are made now, or later by `backward`: the chunks depend on it.  `last`, the same for
+    both, holds logits that backward need not compute again.
     """
     count = problem.input.shape[0]
     kept, index = without_ignored_rows(problem, aux)
-    walk: Any = vocabulary if problem.memory == "least" else rows
-    result: Forward = walk.forward(kept, aux, wanted, early)
+    kept, walk = _walk(kept)
+    result: Forward = walk.forward(kept, aux, wanted, early, last)
     if index is None:
         return result
     loss = spread(result.loss, index, count) if problem.options.reduction == "none" else result.loss
@@ -39,12 +41,22 @@ def backward(
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
+    last: LastChunk | None = None,
 ) -> LinearCrossEntropyGrads:
     """The gradients for any incoming gradients of the loss and of lse; `aux` as it was in forward."""
     kept, index = without_ignored_rows(problem, aux)
     if index is not None:
         saved = saved.rows(index)
         grad_loss = grad_loss if grad_loss.ndim == 0 else grad_loss[index]
-    walk: Any = vocabulary if problem.memory == "least" else rows
-    gradients: LinearCrossEntropyGrads = walk.backward(kept, saved, grad_loss, grad_lse, wanted)
+    kept, walk = _walk(kept)
+    gradients: LinearCrossEntropyGrads = walk.backward(kept, saved, grad_loss, grad_lse, wanted, last)
     return gradients._replace(input=spread(gradients.input, index, problem.input.shape[0]))
+
+
+def _walk(problem: Problem) -> tuple[Problem, Any]:
+    """Over chunks of rows or of the vocabulary; all rows at once where one chunk has the whole vocabulary."""
+    if problem.memory != "least":
+        return problem, rows
+    if len(vocabulary.chunks_of(problem)) > 1:
+        return problem, vocabulary
+    return problem._replace(chunk_rows=max(1, problem.input.shape[0])), rows

@@ -28,8 +28,11 @@ def without_ignored_rows(problem: Problem, aux: bool) -> tuple[Problem, Array | 
     return kept, index
 
 
-def without_ignored(problem: Problem, rows: slice, grad_lse: Array | None = None) -> Array:
-    """The input's rows for the weight's gradient: those without a gradient zero, for there 0 · NaN would be NaN."""
+def without_ignored(problem: Problem, rows: slice, grad_lse: Array | None = None, room: Array | None = None) -> Array:
+    """The input's rows for the weight's gradient: those without a gradient zero, for there 0 · NaN would be NaN.
+
+    On a GPU they may take `room`, memory of the same shape.
+    """
     x = problem.input[rows]
     if not problem.may_ignore:
         return x
@@ -37,7 +40,11 @@ def without_ignored(problem: Problem, rows: slice, grad_lse: Array | None = None
     if device_type(x) == "cuda" and x.is_contiguous() and x.shape[1] % 8 == 0 and x.data_ptr() % 8 == 0:
         # A mask that is broadcast costs torch a fixed time an element: several are taken as one.
         torch = sys.modules["torch"]
-        return torch.where(out, 0, x.view(torch.int64)).view(x.dtype)
+        words = x.view(torch.int64)
+        if room is None or room.dtype != x.dtype:
+            return torch.where(out, 0, words).view(x.dtype)
+        torch.where(out, words.new_zeros(()), words, out=room.view(torch.int64))
+        return room
     return namespace(x).where(out, 0.0, x)
 
 

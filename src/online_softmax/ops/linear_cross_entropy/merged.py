@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..._arrays import Array, device
 from ..cross_entropy.options import Forward, Options
+from .divisors import batch_divisors
 from .shard import Shard, Targets
 
 
@@ -20,47 +21,47 @@ class Part(NamedTuple):
     result: Forward
 
 
-def merged(xp: Any, parts: Sequence[Part], targets: Targets, divisors: Array, aux: bool) -> Forward:
+def merged(parts: Sequence[Part], targets: Targets, aux: bool) -> Forward:
     """Loss and per-row results of the whole vocabulary."""
-    options = targets.options
+    xp, options, mass = targets.xp, targets.options, targets.masses
+    divisors = batch_divisors(targets.problem)
     lses = xp.stack([part.result.lse for part in parts])
     lows = xp.stack([part.result.lse_low for part in parts])
     lse, lse_low = _merged_lse(xp, lses, lows)
-    ce = xp.zeros_like(lse) if targets.own is None else targets.own.loss(lse, lse_low)
-    for shard, _, _, result in parts:
-        # −log p of these classes is −log p among them, and how much the whole outweighs them.
-        further = shard.mass * ((lse - result.lse) + (lse_low - result.lse_low))
-        term = xp.where(result.lse == -xp.inf, xp.inf, shard.share * result.loss + further)
-        ce = ce + xp.where(shard.mass == 0, 0.0, term)
-    ce = xp.where(targets.ignored, 0.0, xp.where(xp.isfinite(lse) & ~targets.bad, ce, xp.nan))
-    z = options.z_loss * lse * lse if options.z_loss else xp.zeros_like(lse)
-    z = xp.where(targets.ignored, 0.0, z)
+    losses = xp.stack([part.shard.shared(part.result.loss) for part in parts])
+    # −log p of a chunk's classes is −log p among them, and how much the whole outweighs them.
+    terms = losses + mass * ((lse - lses) + (lse_low - lows))
+    terms = xp.where(mass == 0, 0.0, xp.where(lses == -xp.inf, xp.inf, terms))
+    ce = xp.sum(terms, axis=0)
+    if targets.own is not None:
+        ce = ce + targets.own.loss(lse, lse_low)
+    ce = xp.where(targets.ignored, 0.0, xp.where((abs(lse) < xp.inf) & ~targets.bad, ce, xp.nan))
+    z = xp.where(targets.ignored, 0.0, options.z_loss * lse * lse) if options.z_loss else None
     loss = _reduced(xp, ce, z, divisors, options)
     if not aux:
         return Forward(loss, lse, lse_low, divisors, None, None, None, None)
+    z = xp.zeros_like(lse) if z is None else z
     return Forward(loss, lse, lse_low, divisors, z, _predicted(xp, parts, options), _entropy(xp, parts, lse), None)
 
 
 def _merged_lse(xp: Any, lses: Array, lows: Array) -> tuple[Array, Array]:
     """log Σ exp over the first axis and what rounding takes from it."""
     m = xp.max(lses, axis=0)
-    steady = xp.where(xp.isfinite(m), m, 0.0)
-    first = xp.argmax(lses, axis=0)
     order = xp.arange(lses.shape[0], device=device(lses))
-    is_first = order[:, None] == first[None, :]
+    is_first = order[:, None] == xp.argmax(lses, axis=0)
     # The largest part counts as 1 and what rounding took from it, so that log1p keeps sums that hardly exceed it.
-    terms = xp.where(is_first, xp.expm1(lows), xp.exp((lses - steady) + lows))
+    terms = xp.where(is_first, xp.expm1(lows), xp.exp((lses - m) + lows))
     log_s = xp.log1p(xp.sum(terms, axis=0))
-    finite = xp.isfinite(m)
+    finite = abs(m) < xp.inf  # two launches where isfinite takes four
     lse = xp.where(finite, m + log_s, m)
     return lse, xp.where(finite, (m - lse) + log_s, 0.0)
 
 
-def _reduced(xp: Any, ce: Array, z: Array, divisors: Array, options: Options) -> Array:
+def _reduced(xp: Any, ce: Array, z: Array | None, divisors: Array, options: Options) -> Array:
     if options.reduction == "none":
-        return ce + z
+        return ce if z is None else ce + z
     loss = xp.sum(ce) / xp.where(divisors[0] == 0, xp.nan, divisors[0])
-    return loss + xp.sum(z) / divisors[1] if options.z_loss else loss
+    return loss if z is None else loss + xp.sum(z) / divisors[1]
 
 
 def _predicted(xp: Any, parts: Sequence[Part], options: Options) -> Array:

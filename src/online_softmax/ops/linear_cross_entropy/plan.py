@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 # Rows that products need on a GPU to run at full speed, and to be worth one more sweep over the sum of the weight's
 # gradient; and which part of the device's memory a chunk of more rows may take.  A chunk that is the whole batch is
@@ -15,8 +16,19 @@ CPU_ROWS = 256
 CPU_BYTES = 2**26
 CPU_LEAST_ROWS = 64
 # Bytes of logits at a time with memory="least", and how few classes are still worth a product.
-LEAST_BYTES = {"cuda": 2**28, "cpu": 2**24}
+LEAST_BYTES = {"cuda": 5 * 2**26, "cpu": 2**24}
 LEAST_CLASSES = 512
+# Classes that the row kernels of a GPU take without a thread idle: a chunk has a multiple of them, if it has so many.
+GPU_CLASSES = 4096
+
+
+@lru_cache(maxsize=1024)
+def row_chunks(
+    rows: int, hidden: int, classes: int, itemsize: int, device: str, sums: bool, device_bytes: int
+) -> tuple[slice, ...]:
+    """Slices of nearly one length that cover all rows."""
+    at_once = rows_at_once(rows, hidden, classes, itemsize, device, sums, device_bytes)
+    return tuple(even(rows, at_once, 1 if device == "cpu" else 128))
 
 
 def rows_at_once(
@@ -38,6 +50,15 @@ def classes_at_once(rows: int, itemsize: int, device: str) -> int:
     """Columns of logits held at a time with memory="least"."""
     budget = LEAST_BYTES["cpu" if device == "cpu" else "cuda"]
     return max(LEAST_CLASSES, budget // max(rows * itemsize, 1))
+
+
+def class_chunks(rows: int, classes: int, itemsize: int, device: str) -> list[slice]:
+    """Slices of one length, but for the last, that cover all classes."""
+    at_once = classes_at_once(rows, itemsize, device)
+    if device == "cpu":
+        return list(even(classes, at_once))
+    multiple = GPU_CLASSES if at_once >= GPU_CLASSES else 64
+    return list(even(classes, at_once // multiple * multiple, multiple))
 
 
 def even(length: int, at_once: int, multiple: int = 1) -> Iterator[slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,17 @@ def device_bytes(x: Array) -> int:
     """The memory of the GPU that x lies on; 0 for the CPU's arrays."""
     if isinstance(x, np.ndarray) or x.device.type != "cuda":
         return 0
-    return int(sys.modules["torch"].cuda.get_device_properties(x.device).total_memory)
+    return _total_memory(x.get_device())
+
+
+@cache
+def _total_memory(device: int) -> int:
+    return int(sys.modules["torch"].cuda.get_device_properties(device).total_memory)
 
 
 def ready(x: Array) -> Array:
     """x itself, or a copy if its strides would make every product copy it."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) or x.is_contiguous():
         return x
     strides = sorted(x.stride())
     return x if strides[0] == 1 and strides[1] >= max(1, min(x.shape)) and 0 not in strides else x.contiguous()
@@ -106,10 +112,22 @@ def add(a: Array, b: Array, total: Array, fresh: bool) -> None:
         total.addmm_(a, b)
 
 
+def copy(source: Array, out: Array) -> None:
+    """out = source, rounded to out's dtype."""
+    if isinstance(out, np.ndarray):
+        out[...] = source
+    else:
+        out.copy_(source)
+
+
 def column_sums(rows: Array, dtype: Any) -> Array:
     """The sum over rows, in `dtype`."""
     if isinstance(rows, np.ndarray):
         return np.ones(rows.shape[0], dtype) @ rows
+    torch = sys.modules["torch"]
+    if rows.device.type == "cuda" and narrow(rows.dtype) and rows.shape[0]:
+        # Reads few rows faster than torch's sum does, many as fast.
+        return torch.mm(rows.new_ones((1, rows.shape[0])), rows, out_dtype=dtype)[0]
     return rows.sum(0, dtype=dtype)
 
 

@@ -3,34 +3,39 @@ give the gradients of input and weight.  Three products in all where the gradien
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..._arrays import Array, compute_dtype, namespace
+from ..._arrays import Array, namespace
 from ..cross_entropy.options import Forward, Saved
-from ..cross_entropy.terms import divide_by
 from . import plan, products
+from .divisors import batch_divisors
 from .gradients import RowGradients
 from .kept import without_ignored
+from .last_chunk import LastChunk
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 
-def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> Forward:
-    """The loss; with `early`, gradients for an incoming gradient of 1 (of every row, for "none")."""
+def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, last: LastChunk | None = None) -> Forward:
+    """The loss; with `early`, gradients for an incoming gradient of 1 (of every row, for "none").
+
+    `last` keeps the logits of a batch that is one chunk for a later `backward`.
+    """
     x, _, _, target, weight, items, options, module, *_ = problem
     chunks = _chunks(problem, wanted)
     several = len(chunks) > 1
+    buffer = _buffer(problem, chunks)
+    logits = _logits(problem, chunks[0], buffer)  # under way while the rest is seen to
     divisors = None
     if several and options.reduction == "mean":
         # A chunk cannot count the batch: what "mean" divides by is found beforehand.
-        xp = namespace(x)
-        classes = problem.linear_weight.shape[0]
-        divisors = divide_by(xp, target, weight, classes, items, options, compute_dtype(xp, x.dtype))
-        weight, items = _one_divisor(xp, weight, divisors, options.z_loss)
-    buffer = _buffer(problem, chunks)
+        divisors = batch_divisors(problem)
+        weight, items = _one_divisor(namespace(x), weight, divisors, options.z_loss)
     gradients = RowGradients(problem, wanted, len(chunks)) if early and wanted else None
     parts = []
     for rows in chunks:
-        logits = _logits(problem, rows, buffer)
+        if rows.start:
+            logits = _logits(problem, rows, buffer)
         into = logits if gradients is not None and options.reduction != "none" else None
         part = module.forward(logits, target[rows], weight, items, options, aux=aux, gradient=into)
         if gradients is not None:
@@ -40,6 +45,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool) -> 
                 module.backward(logits, target[rows], weight, *part.saved, *rest)
             gradients.take(rows, logits, without_ignored(problem, rows))
         parts.append(part._replace(gradient=None))
+    if last is not None and gradients is None and not several:
+        last.keep(buffer)
     return _joined(parts, divisors, options.reduction)._replace(gradient=gradients and gradients.finish())
 
 
@@ -49,13 +56,15 @@ def backward(
     grad_loss: Array,
     grad_lse: Array | None,
     wanted: Wanted,
+    last: LastChunk | None = None,
 ) -> LinearCrossEntropyGrads:
-    """The gradients for any incoming gradients of the loss and of lse, from logits computed again."""
+    """The gradients for any incoming gradients of the loss and of lse, from logits kept or computed again."""
     chunks = _chunks(problem, wanted)
-    buffer = _buffer(problem, chunks)
+    kept = None if last is None else last.take()
+    buffer = _buffer(problem, chunks) if kept is None else kept
     gradients = RowGradients(problem, wanted, len(chunks))
     for rows in chunks:
-        logits = _logits(problem, rows, buffer)
+        logits = _logits(problem, rows, buffer) if kept is None else kept
         problem.module.backward(
             logits,
             problem.target[rows],
@@ -70,7 +79,7 @@ def backward(
     return gradients.finish()
 
 
-def _chunks(problem: Problem, wanted: Wanted | None) -> list[slice]:
+def _chunks(problem: Problem, wanted: Wanted | None) -> Sequence[slice]:
     """Slices of rows; the same ones in forward and backward."""
     count, hidden = problem.input.shape
     if problem.chunk_rows is not None:
@@ -79,13 +88,11 @@ def _chunks(problem: Problem, wanted: Wanted | None) -> list[slice]:
     device = "cpu" if not hasattr(problem.input, "is_cuda") else problem.input.device.type
     sums = wanted is not None and wanted.linear_weight and products.narrow(problem.dtypes[1])
     itemsize = problem.input.dtype.itemsize
-    at_once = plan.rows_at_once(
-        count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, products.device_bytes(problem.input)
-    )
-    return list(plan.even(count, at_once, 1 if device == "cpu" else 128))
+    memory = products.device_bytes(problem.input)
+    return plan.row_chunks(count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, memory)
 
 
-def _buffer(problem: Problem, chunks: list[slice]) -> Array:
+def _buffer(problem: Problem, chunks: Sequence[slice]) -> Array:
     """Memory for the logits of any chunk; the first is the longest."""
     return products.buffer(problem.input, chunks[0].stop - chunks[0].start, problem.linear_weight.shape[0])
 

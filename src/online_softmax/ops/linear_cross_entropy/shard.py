@@ -15,6 +15,7 @@ probabilities that are all 0, and the class's term is a vector's work (`OwnClass
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..._arrays import Array, compute_dtype, device, is_integer, namespace
@@ -22,7 +23,7 @@ from ..cross_entropy.options import Options
 from ..cross_entropy.terms import capped, capped_slope, row_kinds
 from .problem import Problem
 
-_IGNORED = -1
+NOT_HERE = -1
 
 
 class Shard(NamedTuple):
@@ -32,53 +33,90 @@ class Shard(NamedTuple):
     weight: Array | None
     options: Options
     share: float
-    mass: Array
-    """0-d or (M,) Σ w_c q'_c of what the target shows."""
+
+    def shared(self, by_row: Array) -> Array:
+        """Times `share`, which without smoothing is 1."""
+        return by_row if self.share == 1.0 else self.share * by_row
 
 
 class Targets:
-    """The targets of all rows, to be cut into shards."""
+    """The targets of all rows, cut into shards for slices of classes of one length, but for the last.
 
-    def __init__(self, problem: Problem) -> None:
+    `mass` is Σ w_c q'_c of each row that is not ignored; of `plain` ones, indices without weights or smoothing, 1.
+    `masses`, (shards, M) or (shards, 1), is that of what each shard's target shows.
+    """
+
+    def __init__(self, problem: Problem, chunks: Sequence[slice]) -> None:
         self.problem, self.options = problem, problem.options
         self.xp = xp = namespace(problem.input)
         self.compute = compute_dtype(xp, problem.input.dtype)
         self.classes = problem.linear_weight.shape[0]
         self.where = device(problem.target)
-        rows = problem.target.shape[:1]
         self.own: OwnClass | None = None
-        if is_integer(problem.target.dtype):
-            kinds = row_kinds(xp, problem.target, self.classes, self.options.ignore_index)
-            self.ignored, self.bad, index = kinds
-            self.index = xp.where(self.ignored | self.bad, _IGNORED, index)
+        self.own_mass: Array | None = None
+        self.mass: Any
+        self.plain = is_integer(problem.target.dtype) and problem.weight is None and not self.options.label_smoothing
+        if self.plain:
+            self._find_plainly(problem.target)
+        else:
+            self._find(problem.target)
+        self.each = self._cut(chunks)
+
+    def _find(self, target: Array) -> None:
+        xp = self.xp
+        if is_integer(target.dtype):
+            self.ignored, self.bad, index = row_kinds(xp, target, self.classes, self.options.ignore_index)
+            self.index = xp.where(self.ignored | self.bad, NOT_HERE, index)
             own = OwnClass(self, index)
-            self.own_mass: Array | None = own.mass
+            self.own_mass = own.mass
             self.own = own if self.options.label_smoothing else None
         else:
-            self.ignored = self.bad = xp.zeros(rows, dtype=xp.bool, device=self.where)
-            self.own_mass = None
+            self.ignored = self.bad = xp.zeros(target.shape[:1], dtype=xp.bool, device=self.where)
         mass = self._mass(slice(0, self.classes))
         mass = mass if self.own_mass is None else mass + self.own_mass
         self.mass = xp.where(self.ignored, 0.0, mass)
 
-    def shard(self, classes: slice) -> Shard:
-        """The part of `classes`."""
+    def _find_plainly(self, target: Array) -> None:
+        """The same with fewer operations."""
+        self.ignored = target == self.options.ignore_index
+        known = (target >= 0) & (target < self.classes)
+        self.bad = ~(known | self.ignored)
+        if 0 <= self.options.ignore_index < self.classes:
+            known = known & ~self.ignored
+        self.index = self.xp.where(known, target, NOT_HERE)
+        self.mass = 1.0
+
+    def _cut(self, chunks: Sequence[slice]) -> list[Shard]:
+        xp = self.xp
+        if not self.plain and (self.own_mass is None or self.own is not None):
+            masses = xp.stack([self._mass(classes) for classes in chunks])
+            self.masses = masses[:, None] if masses.ndim == 1 else masses
+            return [self._shard(classes, self._spread_target(classes)) for classes in chunks]
+        # Of all chunks at once: fewer operations.
+        step = chunks[0].stop
+        local = self.index - step * xp.arange(len(chunks), device=self.where)[:, None]
+        inside = (local >= 0) & (local < step)
+        local = xp.where(inside, local, NOT_HERE)
+        self.masses = xp.astype(inside, self.compute)
+        if not self.plain:
+            self.masses = xp.where(inside, self.own_mass, 0.0)
+        return [self._shard(classes, local[i]) for i, classes in enumerate(chunks)]
+
+    def _shard(self, classes: slice, target: Array) -> Shard:
         width, smoothing = classes.stop - classes.start, self.options.label_smoothing
-        mass = self._mass(classes)
-        if self.own_mass is None:
-            target = self.problem.target[:, classes]
-        elif smoothing:
-            zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
-            target = self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
-        else:
-            inside = (self.index >= classes.start) & (self.index < classes.stop)
-            target = self.xp.where(inside, self.index - classes.start, _IGNORED)
-            mass = self.xp.where(inside, self.own_mass, 0.0)
         weight = self.problem.weight
         part = smoothing * (width / self.classes)
         share = (1.0 - smoothing) + part
-        options = Options(_IGNORED, "none", part / share, self.options.scale, self.options.softcap, 0.0)
-        return Shard(target, None if weight is None else weight[classes], options, share, mass)
+        options = Options(NOT_HERE, "none", part / share, self.options.scale, self.options.softcap, 0.0)
+        return Shard(target, None if weight is None else weight[classes], options, share)
+
+    def _spread_target(self, classes: slice) -> Array:
+        """Probabilities: the given ones, or zeros that smoothing adds to."""
+        if self.own_mass is None:
+            return self.problem.target[:, classes]
+        width = classes.stop - classes.start
+        zeros = self.xp.zeros((1, width), dtype=self.compute, device=self.where)
+        return self.xp.broadcast_to(zeros, (self.ignored.shape[0], width))
 
     def _mass(self, classes: slice) -> Array:
         xp, smoothing = self.xp, self.options.label_smoothing

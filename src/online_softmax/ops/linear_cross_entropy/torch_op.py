@@ -2,12 +2,14 @@
 
 For "mean" and "sum" in bf16, fp32 and fp64, with memory="fast", forward makes the gradients that are asked for, three
 products in all.  The first backward hands them out, scaled in place.  A later one, a gradient into lse, "none", fp16
-and memory="least" make them in backward, from logits computed again: one product more.
+and memory="least" make them in backward, from logits computed again: one product more, or with "least", which keeps
+its last chunk, less than one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from ..cross_entropy.options import Forward, Options, Saved
 from . import compute, products, torch_operator
 from .api import check
 from .arguments import Prepared
+from .last_chunk import LastChunk
 from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 
@@ -48,17 +51,33 @@ def with_grads(ready: Prepared, aux: bool, wanted: Wanted, impl: str) -> Forward
     return without_autograd(ready, aux, wanted, True, impl)
 
 
-def without_autograd(ready: Prepared, aux: bool, wanted: Wanted | None, early: bool, impl: str) -> Forward:
+def without_autograd(
+    ready: Prepared, aux: bool, wanted: Wanted | None, early: bool, impl: str, last: LastChunk | None = None
+) -> Forward:
     """The computation itself, forwards."""
-    with torch.no_grad(), torch.autocast(ready.input.device.type, enabled=False):
-        return compute.forward(problem(ready, impl), aux, wanted, early)
+    with _plainly(ready):
+        return compute.forward(problem(ready, impl), aux, wanted, early, last)
+
+
+@contextmanager
+def _plainly(ready: Prepared) -> Iterator[None]:
+    """Neither autograd nor autocast looks on; turning off an autocast that is off would take as long as a launch."""
+    device = ready.input.device.type
+    with torch.no_grad():
+        if not torch.is_autocast_enabled(device):
+            yield
+            return
+        with torch.autocast(device, enabled=False):
+            yield
 
 
 def problem(ready: Prepared, impl: str) -> Problem:
     """Tensors outside autograd, in the dtype that products are made in."""
     given = ready.input, ready.linear_weight, ready.linear_bias
-    x, w, b = (None if tensor is None else tensor.detach().to(ready.dtype) for tensor in given)
     dtypes = [None if tensor is None else tensor.dtype for tensor in given]
+    x, w, b = (None if tensor is None else tensor.detach() for tensor in given)
+    if any(dtype is not None and dtype != ready.dtype for dtype in dtypes):
+        x, w, b = (None if tensor is None else tensor.to(ready.dtype) for tensor in (x, w, b))
     module = implementation("cross_entropy", x, impl)
     constants = ready.target, ready.weight, ready.num_items, ready.options
     x, w = products.ready(x), products.ready(w)
@@ -85,7 +104,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> Any:
         wanted = Wanted(*ctx.needs_input_grad[:3])
         early = made_in_forward(ready.dtype, ready.options, ready.memory)
-        result = without_autograd(ready, aux, wanted, early, impl)
+        ctx.last = LastChunk() if ready.memory == "least" else None
+        result = without_autograd(ready, aux, wanted, early, impl, ctx.last)
         ctx.gradients = result.gradient
         ctx.save_for_backward(input, linear_weight, linear_bias, ready.target, ready.weight, *result.saved)
         ctx.how = ready._replace(input=None, linear_weight=None, linear_bias=None, target=None, weight=None), aux, impl
@@ -116,7 +136,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             input=input, linear_weight=linear_weight, linear_bias=linear_bias, target=target, weight=weight
         )
         wanted = Wanted(*ctx.needs_input_grad[:3])
-        return *late(ready, aux, Saved(*saved), grad_loss, grad_lse, wanted, impl), None, None, None
+        return *late(ready, aux, Saved(*saved), grad_loss, grad_lse, wanted, impl, ctx.last), None, None, None
 
 
 def scaled(gradients: LinearCrossEntropyGrads, scale: Callable[[Tensor], Tensor]) -> LinearCrossEntropyGrads:
@@ -132,9 +152,10 @@ def late(
     grad_lse: Tensor | None,
     wanted: Wanted,
     impl: str,
+    last: LastChunk | None = None,
 ) -> LinearCrossEntropyGrads:
     """Gradients from logits computed again."""
     if grad_loss is None:
         grad_loss = saved.lse.new_zeros(saved.lse.shape if ready.options.reduction == "none" else ())
-    with torch.no_grad(), torch.autocast(ready.input.device.type, enabled=False):
-        return compute.backward(problem(ready, impl), aux, saved, grad_loss, grad_lse, wanted)
+    with _plainly(ready):
+        return compute.backward(problem(ready, impl), aux, saved, grad_loss, grad_lse, wanted, last)

@@ -1,14 +1,13 @@
-// Gradients of softmax and log_softmax for rows that fit in the shared memory of a block or a cluster.
+// Gradients of softmax and log_softmax for rows that the lanes of a warp hold.
 //   softmax:      dx = y (g - sum(g y))            log_softmax:  dx = g - exp(y) sum(g)
 // Both arrays are copied to shared memory, each word read back by the thread that copied it: once for the sum, once
 // more for the result, so that registers hold one word at a time and many rows are in flight.
-#include "../../_cuda/exchange.cuh"
 #include "../../_cuda/rows.cuh"
 #include "gradient.cuh"
 
 using namespace online_softmax;
 
-using Sums = Exchange<Compute, 2>;  // the sum, and nothing: records are at least eight bytes
+static_assert(kWithinWarp && kCluster == 1, "backward_block.cu takes what needs more lanes");
 
 extern __shared__ uint4 words[];
 
@@ -19,20 +18,16 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
     const RowMap grad_map{grad_inner, grad_outer_stride, grad_inner_stride};
     const RowMap y_map{y_inner, y_outer_stride, y_inner_stride};
     const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
-    const int rank = kCluster > 1 ? cluster_rank() : 0;
-    const int64 row = int64(blockIdx.x) / kCluster * kRowsPerBlock + group;
+    const int64 row = int64(blockIdx.x) * kRowsPerBlock + group;
     const bool active = row < rows;  // a group beyond the last row goes on with an empty one
 
     Input* const y_slots = reinterpret_cast<Input*>(words + group * kGroup * kSlots);
     Input* const grad_slots = y_slots + kThreads * kSlots * kElements;
     const Input* y_row = y + (active ? y_map(row) : 0);
-    const Part part = share_of_row(y_row, active ? length : 0, rank);
+    const Part part = share_of_row(y_row, active ? length : 0, 0);
     copy_words_async<Input, kSlots, kGroup>(y_slots, y_row, part, thread);
     copy_words_async<Input, kSlots, kGroup, true>(grad_slots, grad + (active ? grad_map(row) : 0), part, thread);
     copy_async_commit();
-
-    __shared__ Sums::Shared shared;
-    Sums exchange(shared);
     copy_async_wait<0>();
 
     Compute sum = 0;
@@ -46,13 +41,6 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
         sum += partial;
     }
     sum = lane_sum<kLanes>(sum);
-    if constexpr (!kWithinWarp) {
-        const Compute record[2] = {sum, 0};
-        const Compute* records = exchange.swap(record);
-        sum = 0;
-        for_my_records<Compute, 2>(records, [&](const Compute* r) { sum += r[0]; });
-        sum = lane_sum<32>(sum);
-    }
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) {
         Compute results[kElements], gradients[kElements];

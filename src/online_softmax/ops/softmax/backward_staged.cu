@@ -1,6 +1,6 @@
-// Gradients of softmax and log_softmax for long rows, as backward.cu.  Clusters of the largest size keep both arrays in shared
-// memory as far as they fit, and stay; BEYOND: the words beyond are read a second time, and then the second-level cache
-// has them.
+// Gradients of softmax and log_softmax for rows that the largest clusters can keep in part, as backward.cu: the words beyond are
+// read a second time, and then the second-level cache has them.  The clusters stay, and the next row's words take the place of
+// this one's as the results leave.
 #include "../../_cuda/exchange.cuh"
 #include "../../_cuda/words.cuh"
 #include "gradient.cuh"
@@ -8,7 +8,7 @@
 using namespace online_softmax;
 
 using Sums = Exchange<Compute, 2>;
-constexpr bool kOverflow = BEYOND;
+static_assert(kPersistent && kGroup == kThreads, "clusters stay");
 constexpr int kBatch = 2;  // words a thread takes at once
 
 extern __shared__ uint4 words[];
@@ -42,16 +42,15 @@ __device__ __forceinline__ void load_pair(uint4& y, uint4& grad, const Input* y_
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
-softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows, int length, int64 grad_inner,
-                      int64 grad_outer_stride, int64 grad_inner_stride, int64 y_inner, int64 y_outer_stride,
-                      int64 y_inner_stride, int64 dx_stride) {
+softmax_backward_staged(const Input* grad, const Input* y, Output* dx, int64 rows, int length, int64 grad_inner,
+                        int64 grad_outer_stride, int64 grad_inner_stride, int64 y_inner, int64 y_outer_stride,
+                        int64 y_inner_stride, int64 dx_stride) {
     const RowMap grad_map{grad_inner, grad_outer_stride, grad_inner_stride};
     const RowMap y_map{y_inner, y_outer_stride, y_inner_stride};
-    const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
-    const int rank = kCluster > 1 ? cluster_rank() : 0;
-    const int64 stride = int64(gridDim.x) / kCluster * kRowsPerBlock;
-    int64 row = int64(blockIdx.x) / kCluster * kRowsPerBlock + group;
-    uint4* const y_slots = words + group * kGroup * kSlots;
+    const int thread = threadIdx.x, rank = kCluster > 1 ? cluster_rank() : 0;
+    const int64 stride = int64(gridDim.x) / kCluster;
+    int64 row = int64(blockIdx.x) / kCluster;
+    uint4* const y_slots = words;
     uint4* const grad_slots = y_slots + kThreads * kSlots;
     __shared__ Sums::Shared shared;
     const uint4 zero = make_uint4(0, 0, 0, 0);
@@ -88,15 +87,13 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
     do {
         const Compute y_edge = next_y, grad_edge = next_grad;
         Compute sum = summand(grad_edge, y_edge);
-        if constexpr (kOverflow) {
 #pragma unroll 1
-            for (int first = kSlots * kGroup; first < part.whole_to; first += kBatch * kGroup) {
-                uint4 a[kBatch], b[kBatch];
+        for (int first = kSlots * kGroup; first < part.whole_to; first += kBatch * kGroup) {
+            uint4 a[kBatch], b[kBatch];
 #pragma unroll
-                for (int i = 0; i < kBatch; ++i) load_pair(a[i], b[i], y_row, grad_row, part, first + i * kGroup + thread);
+            for (int i = 0; i < kBatch; ++i) load_pair(a[i], b[i], y_row, grad_row, part, first + i * kGroup + thread);
 #pragma unroll
-                for (int i = 0; i < kBatch; ++i) sum += sum_of_word(b[i], a[i]);
-            }
+            for (int i = 0; i < kBatch; ++i) sum += sum_of_word(b[i], a[i]);
         }
         copy_async_wait<0>();
 #pragma unroll 2
@@ -105,7 +102,7 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
         const Input *const current_y = y_row, *const current_grad = grad_row;
         Output* const target_row = dx + row * dx_stride;
         row += stride;
-        if constexpr (kPersistent) turn_to(row);
+        turn_to(row);
         const Compute record[2] = {lane_sum<32>(sum), 0};
         const Compute* records = exchange.swap(record);
         sum = 0;
@@ -124,22 +121,20 @@ softmax_backward_rows(const Input* grad, const Input* y, Output* dx, int64 rows,
 #pragma unroll 2
         for (int i = 0; i < kSlots; ++i) {
             write(i, grad_slots[i * kGroup + thread], y_slots[i * kGroup + thread]);
-            if constexpr (kPersistent) fetch(i);
+            fetch(i);
         }
-        if constexpr (kPersistent) copy_async_commit();
-        if constexpr (kOverflow) {
+        copy_async_commit();
 #pragma unroll 1
-            for (int first = kSlots * kGroup; first < current.whole_to; first += kBatch * kGroup) {
-                uint4 a[kBatch], b[kBatch];
+        for (int first = kSlots * kGroup; first < current.whole_to; first += kBatch * kGroup) {
+            uint4 a[kBatch], b[kBatch];
 #pragma unroll
-                for (int i = 0; i < kBatch; ++i)
-                    load_pair(a[i], b[i], current_y, current_grad, current, first + i * kGroup + thread);
+            for (int i = 0; i < kBatch; ++i)
+                load_pair(a[i], b[i], current_y, current_grad, current, first + i * kGroup + thread);
 #pragma unroll
-                for (int i = 0; i < kBatch; ++i) write(first / kGroup + i, b[i], a[i]);
-            }
+            for (int i = 0; i < kBatch; ++i) write(first / kGroup + i, b[i], a[i]);
         }
         const int position = edge_position<Input>(current, thread);
         if (position >= 0)
             target_row[current.column + position] = Narrow<Output>::one(input_gradient(grad_edge, y_edge, sum));
-    } while (kPersistent && row < rows);
+    } while (row < rows);
 }

@@ -1,4 +1,4 @@
-"""Launches of the row kernels: in registers (cuda.cu), in shared memory (*staged.cu), split over blocks (split.cu)."""
+"""Launches of the row kernels: which takes which rows is in plans.py."""
 
 from __future__ import annotations
 

@@ -22,53 +22,44 @@ class Plan(NamedTuple):
     entries: tuple[str, ...]
     shape: Geometry
     shared: int
-    more: tuple[tuple[str, str], ...] = ()  # macros beside the shape's
 
     def sources(self, operation: int, dtype: torch.dtype, out: torch.dtype) -> tuple[Source, ...]:
         """One for each entry point."""
         macros = (("OPERATION", str(operation)), ("INPUT", NAMES[dtype]), ("OUTPUT", NAMES[out]), *self.shape.macros())
-        macros += self.more
         return tuple(Source(f"ops/softmax/{self.file}", entry, macros) for entry in self.entries)
 
 
-# Words from which rows go through shared memory, by bytes an element: measured.
-_STAGED = {2: 4096, 4: 8192, 8: 8192}
-_SPLIT_SUM = 4096  # words from which logsumexp, which keeps nothing, is split over blocks
-_BACKWARD_STAGED = 16384
-
-
 def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
-    """In registers, in the shared memory of a cluster, or split over blocks and read twice."""
+    """By lanes of a warp, by blocks and clusters that keep the row, or split over blocks and read twice."""
+    short = geometry.within_warp(words, 4 if itemsize == 2 else 8)
+    if short is not None:
+        return Plan("cuda.cu", ("softmax_rows",), short, 0)
+    if operation == LOGSUMEXP:
+        shape = geometry.stream(words, itemsize, limits)
+        if shape is not None:
+            return Plan("stream.cu", ("logsumexp_rows",), shape, 0)
+    else:
+        shape = geometry.forward(words, itemsize, limits)
+        if shape is not None:
+            return Plan("block.cu", ("softmax_blocks",), shape, shape.row_shared)
+        shape = geometry.staged(words, limits)
+        if shape is not None:
+            return Plan("staged.cu", ("softmax_staged",), shape, shape.row_shared)
     entries = ("pieces_summarise", "pieces_merge", "pieces_write")
-    if operation == LOGSUMEXP and words > _SPLIT_SUM:
-        return Plan("split.cu", entries, geometry.split(itemsize), 0)
-    shape = geometry.forward(words, itemsize, limits) if words <= _STAGED[itemsize] else None
-    if shape is not None:
-        return Plan("cuda.cu", ("softmax_rows",), shape, shape.row_shared)
-    shape = geometry.staged(words, itemsize, limits)
-    if shape is not None and operation != LOGSUMEXP:  # split reads a row once where nothing is written
-        return Plan("staged.cu", ("softmax_staged",), shape, shape.row_shared)
     return Plan("split.cu", entries, geometry.split(itemsize), 0)
 
 
-def _two_rows(shape: Geometry) -> int:
-    """Bytes that backward.cu keeps in shared memory: both arrays, of rows within a warp too."""
-    return 2 * shape.threads * shape.slots * 16
-
-
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
-    """In shared memory while clusters can hold both arrays, or most of them; else split over blocks and read twice."""
-    shape = geometry.backward(words, itemsize, limits) if words <= _BACKWARD_STAGED else None
-    if shape is not None:
-        return Plan("backward.cu", ("softmax_backward_rows",), shape, _two_rows(shape))
-    staged = geometry.backward_staged(words, limits)
-    if staged is not None:
-        shape, beyond = staged
-        macros = (("BEYOND", str(int(beyond))),)
-        return Plan("backward_staged.cu", ("softmax_backward_rows",), shape, 2 * shape.row_shared, macros)
+    """As forward; rows that clusters keep in part have the rest read twice."""
+    short = geometry.within_warp(words, 4)
+    if short is not None:
+        return Plan("backward.cu", ("softmax_backward_rows",), short, 2 * short.threads * short.slots * 16)
     shape = geometry.backward(words, itemsize, limits)
     if shape is not None:
-        return Plan("backward.cu", ("softmax_backward_rows",), shape, _two_rows(shape))
+        return Plan("backward_block.cu", ("softmax_backward_blocks",), shape, 2 * shape.row_shared)
+    shape = geometry.backward_staged(words, limits)
+    if shape is not None:
+        return Plan("backward_staged.cu", ("softmax_backward_staged",), shape, 2 * shape.row_shared)
     entries = ("gradient_pieces_sum", "gradient_pieces_merge", "gradient_pieces_write")
     return Plan("backward_split.cu", entries, geometry.split(itemsize, arrays=2), 0)
 

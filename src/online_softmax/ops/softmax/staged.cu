@@ -1,9 +1,9 @@
-// softmax and log_softmax of rows too long for registers, kept in the shared memory of a block or a cluster: read once.
+// softmax and log_softmax of rows of which a multiprocessor has room for one, kept in the shared memory of a cluster: read
+// once.
 //
 // A thread's words come in chunks.  Each is summarised as it lands, while later ones are on their way; when the row's
-// state is known the words are read from shared memory again.  Three blocks a multiprocessor overlap their loads,
-// reductions and stores.  A block that fills a multiprocessor stays, and the next row's words take the place of this
-// one's, chunk by chunk, as the results leave.
+// state is known the words are read from shared memory again.  The clusters stay, and the next row's words take the
+// place of this one's, chunk by chunk, as the results leave.
 #include "../../_cuda/summary.cuh"
 #include "../../_cuda/words.cuh"
 
@@ -13,7 +13,7 @@ constexpr bool kLog = OPERATION == 1;
 constexpr int kChunkSlots = 2;
 constexpr int kChunks = kSlots / kChunkSlots;
 constexpr int kChunkWords = kChunkSlots * kThreads;
-static_assert(kSlots % kChunkSlots == 0 && !kWithinWarp && kGroup == kThreads, "whole chunks, whole blocks");
+static_assert(kSlots % kChunkSlots == 0 && kPersistent && kGroup == kThreads, "whole chunks, clusters that stay");
 
 using ExpOf = Either<sizeof(Input) == 2 && sizeof(Output) == 2, FastExp, Exp>::type;
 using States = Exchange<Compute, 2>;
@@ -150,19 +150,17 @@ softmax_staged(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
             }
         };
         row += stride;
-        if constexpr (kPersistent) {
-            source = x + (row < rows ? x_map(row) : 0);
-            part = share_of_row(source, row < rows ? length : 0, rank);
-            next_edge = edge_element(source, part, threadIdx.x, -infinity<Compute>());
-        }
+        source = x + (row < rows ? x_map(row) : 0);
+        part = share_of_row(source, row < rows ? length : 0, rank);
+        next_edge = edge_element(source, part, threadIdx.x, -infinity<Compute>());
 #pragma unroll 2
         for (int chunk = 0; chunk < kChunks; ++chunk) {
             uint4 held[kChunkSlots];
             Kept().load(held, chunk * kChunkWords);
             write(held, chunk * kChunkWords);
-            if constexpr (kPersistent) fetch(chunk * kChunkWords);
+            fetch(chunk * kChunkWords);
         }
         const int position = edge_position<Input>(current, threadIdx.x);
         if (position >= 0) target_row[current.column + position] = Narrow<Output>::one(result(edge));
-    } while (kPersistent && row < rows);
+    } while (row < rows);
 }

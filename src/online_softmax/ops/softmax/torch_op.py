@@ -32,9 +32,12 @@ def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Ten
         ndim = x.ndim
         if -ndim <= axis < ndim:
             dtype = torch.float32 if x.is_cuda and autocast_to_float32(x) else x.dtype
+            y: Tensor
             if records(x):
-                return _recorded(x, name, axis % ndim, dtype, impl)
-            return getattr(implementation("softmax", x, impl), name)(x, axis % ndim, dtype)
+                y = _recorded(x, name, axis % ndim, dtype, impl)
+            else:
+                y = getattr(implementation("softmax", x, impl), name)(x, axis % ndim, dtype)
+            return y
     x = as_floating(x, "x")
     refuse_transforms()
     to = _result_dtype(x, dtype)
