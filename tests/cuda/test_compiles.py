@@ -41,13 +41,13 @@ def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometr
         "logsumexp": lambda words: plans.forward(2, words, dtype.itemsize, limits).shape,
         "backward": lambda words: plans.backward(words, dtype.itemsize, limits).shape,
         "loss in registers": lambda words: geometry.loss_in_registers(words, dtype.itemsize, limits, 1),
-        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, spread=False)),
+        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, weighted=False)),
         "costly loss": lambda words: _shape(
-            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, spread=True)
+            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, weighted=True)
         ),
     }[kind]
     found: dict[geometry.Geometry, int] = {}
-    words = 1
+    words = 1 if not kind.endswith("loss") else 129  # shorter rows are taken within a warp
     while words < 2**20 and (shape := choose(words)) is not None:
         found.setdefault(shape, words)
         words += 1 + words // 64

@@ -204,37 +204,55 @@ def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) ->
     return found and found._replace(blocks=max(1, most // found.threads))
 
 
-# Rows of several blocks, by the size of an element: blocks that share one, words a thread, and the words they serve up
-# to.  Five and seven blocks fill the device's groups of multiprocessors better than powers of two.
-_LOSS_CLUSTERS = {
-    2: ((1, 8, 4096), (5, 8, 10240), (7, 8, 19712), (8, 8, 32768), (16, 8, 65536)),
-    4: ((1, 10, 5120), (5, 10, 16000), (8, 10, 32768), (16, 10, 40960), (16, 16, 65536)),
-}
 _ONE_BLOCK = (64, 96, 128, 160, 192, 256, 320, 384, 448, 512)
+LOSS_HELD = 8  # words of a thread in registers, packed: with 64 of those, room for all else
 
 
-def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, spread: bool) -> tuple[Geometry, int] | None:
-    """Cross-entropy as staged.cu takes it, and how many of a thread's words are held in registers.
-
-    All where a block can hold the row, unless softcap costs each element so much that loops have to stay short.
-    """
-    for slots in (4, 8):
+def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, weighted: bool) -> tuple[Geometry, int] | None:
+    """Cross-entropy as staged.cu takes it, and how many of a thread's words are held in registers; the rest lies in
+    shared memory.  1024 threads a multiprocessor so have 128 KiB in flight in registers and as much again beside."""
+    largest = limits.largest_cluster
+    if not largest:
+        return None
+    if capped:
+        return _loss_capped(words, itemsize, limits, 1024 if weighted else 1280)
+    for slots in (4, LOSS_HELD):
         count = next((threads for threads in _ONE_BLOCK if words <= threads * slots), None)
-        if count is not None and not capped:
-            most = 1024 if slots == 8 else 1280 if itemsize == 4 or spread else 1536
+        if count is not None:
+            most = 1024 if slots == LOSS_HELD or weighted else 1536
             return Geometry(count, count, slots, blocks=most // count), slots
-    most = 1024 if capped else 1536 if itemsize == 2 else 1280
-    for cluster, slots, longest in _LOSS_CLUSTERS[itemsize]:
-        if words <= longest and cluster <= limits.largest_cluster:
-            step = 64 if cluster in (8, 16) else 32
-            count = max(64, -(-words // (cluster * slots * step)) * step)
-            shape = Geometry(count, count, slots, cluster)
+    for cluster in (*range(2, 9), 16):
+        slots = _even_slots(words, 256 * cluster)
+        if cluster <= largest and slots <= (2 * LOSS_HELD if cluster < min(8, largest) else 20):
+            fits = limits.shared_bytes // ((slots - LOSS_HELD) * 256 * 16 + RECORDS // 2)
+            if fits:
+                return Geometry(256, 256, slots, cluster, blocks=min(fits, 3 if weighted else 4)), LOSS_HELD
+    # Longer rows, and devices whose clusters are small, or that have none.
+    slots = max(LOSS_HELD + 2, _even_slots(words, 512 * largest))
+    fits = limits.shared_bytes // ((slots - LOSS_HELD) * 512 * 16 + RECORDS // 2)
+    if fits and (slots <= 20 or largest < 16):
+        return Geometry(512, 512, slots, largest, blocks=min(fits, 1 if weighted else 2)), LOSS_HELD
+    return None
+
+
+def _even_slots(words: int, threads: int) -> int:
+    return -(-words // (2 * threads)) * 2
+
+
+def _loss_capped(words: int, itemsize: int, limits: Limits, resident: int) -> tuple[Geometry, int] | None:
+    """With softcap an element costs so many instructions that loops have to stay short: all words in shared memory.
+    `resident` threads share a multiprocessor."""
+    most = 8 if itemsize == 2 else 16
+    for slots in (most, 16):
+        for cluster in (1, 2, 4, 8, 16):
+            widest = 512 * 8 // slots if cluster == 1 else 320 if slots == 8 else 256
+            threads = next((t for t in _ONE_BLOCK if t <= widest and words <= t * slots * cluster), None)
+            if threads is None or cluster > limits.largest_cluster:
+                continue
+            shape = Geometry(threads, threads, slots, cluster)
             fits = limits.shared_bytes // (shape.row_shared + RECORDS // 2)
             if fits:
-                return shape._replace(blocks=min(fits, most // count)), 0
-    for slots in (8, 11, 18):  # longer rows, and devices without the clusters that would do
-        shape = Geometry(512, 512, slots, limits.largest_cluster)
-        fits = limits.shared_bytes // (shape.row_shared + RECORDS)
-        if words <= shape.words and fits:
-            return shape._replace(blocks=min(fits, 2)), 0
-    return None
+                return shape._replace(blocks=min(fits, resident // threads)), 0
+    slots = _even_slots(words, 512 * limits.largest_cluster)
+    shape = Geometry(512, 512, slots, limits.largest_cluster)
+    return (shape, 0) if shape.row_shared + RECORDS <= limits.shared_bytes else None

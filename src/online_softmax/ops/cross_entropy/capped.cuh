@@ -43,7 +43,7 @@ struct Capped {
     float2 terms_0, terms_1;  // of tanh(u) / u - 1 in powers of u * u, u = scaled / softcap: softcap's powers are in them
     float2 near;              // one more term, and the largest |scaled| that the polynomial serves: within an ulp
 
-    __device__ __forceinline__ float scaled(float raw) const { return kScaled ? raw * scale_softcap.x : raw; }
+    __device__ __forceinline__ float scaled(float raw) const { return kScaled ? product(raw, scale_softcap.x) : raw; }
 
     // x, and its derivative by the scaled logit.
     template <bool NEAR>
@@ -61,7 +61,7 @@ struct Capped {
         } else {
             const Tangent<float> tangent = hyperbolic_tangent(scaled * inverses.x);
             slope = tangent.slope;
-            return scale_softcap.y * tangent.value;
+            return product(scale_softcap.y, tangent.value);
         }
     }
     __device__ __forceinline__ float slope_at(float x) const { return __fmaf_rn(-(x * inverses.y), x, 1.0f); }

@@ -77,19 +77,20 @@ class Plan(NamedTuple):
 
 def _staged(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan | None:
     """In shared memory, or straight in registers."""
-    found = geometry.loss_staged(words, dtype.itemsize, limits, switches.softcap, switches.spread)
+    weighted = switches.weighted and switches.spread
+    found = geometry.loss_staged(words, dtype.itemsize, limits, switches.softcap, weighted)
     if found is None:
         return None
     shape, held = found
     capped = switches.softcap
     terms = 0 if not capped else 4 if dtype.itemsize == 2 else 5
     more = {
-        "CHUNK": 1 if (capped and dtype.itemsize == 2) or (shape.slots - held) % 2 else 2,
+        "CHUNK": 1 if (shape.slots - held) % 2 else 2,
         "HELD": held,
         "TOPFIRST": int(capped),
         "STORED": int(capped and dtype.itemsize == 4 and switches.gradient),
         "TERMS": terms,
-        "UNROLL": 1 if capped else 2,
+        "UNROLL": 1 if capped and weighted else 2,
     }
     macros = tuple((name, str(value)) for name, value in more.items())
     shared = (shape.slots - held) * shape.threads * 16
@@ -99,7 +100,7 @@ def _staged(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) 
 def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
     """Once read while a cluster can hold the row, else split over blocks and read twice."""
     of_indices = not (switches.target.is_floating_point or switches.aux)
-    short = geometry.within_warp(words, 4 if dtype.itemsize == 2 else 8) is not None
+    short = geometry.within_warp(words, 4) is not None
     if of_indices and dtype.itemsize < 8 and not short:
         found = _staged(words, dtype, switches, limits)
     else:
