@@ -1,9 +1,9 @@
 """From the bytes of a row to the shape of the kernel that takes it: one table for all operations.
 
 A row is split into 16-byte words.  Its threads are `group` lanes of a warp, a block, or a cluster of blocks, and a
-thread takes `slots` words, into registers, shared memory, or both.  The choice depends on the row's length and element type alone, never on how
-many rows there are, so that a row's result does not either; and the steps are coarse enough that a thousand lengths
-share a few dozen kernels, yet fine enough that few slots idle.
+thread takes `slots` words, into registers, shared memory, or both.  The choice depends on the row's length and element
+type alone, never on how many rows there are, so that a row's result does not either; and the steps are coarse enough
+that a thousand lengths share a few dozen kernels, yet fine enough that few slots idle.
 """
 
 from __future__ import annotations
