@@ -25,6 +25,7 @@ __device__ __forceinline__ double maximum(double a, double b) { return a > b || 
 // exp(d) of a difference d = x - m <= 0.  The subtraction comes first: folding m * log2(e) into one multiply-add
 // loses every digit on rows far from zero.
 struct FastExp {  // for results that are rounded to 16 bits: the product's rounding, |d| * 2^-24, is below theirs
+    static constexpr bool kForSixteenBits = true;
     __device__ __forceinline__ float operator()(float d) const { return exp2_fast(d * kLog2E); }
 };
 
@@ -37,6 +38,7 @@ __device__ __forceinline__ float reciprocal(float s) {
 __device__ __forceinline__ double reciprocal(double s) { return 1 / s; }
 
 struct Exp {
+    static constexpr bool kForSixteenBits = false;
     __device__ __forceinline__ float operator()(float d) const {
         d = maximum(d, -200.0f);  // -inf would meet inf below
         const float high = d * kLog2E;
@@ -49,14 +51,21 @@ struct Exp {
     }
 };
 
-// exp(x - m), with what rounding the difference leaves out: |x - m| / 2 units, most of the error otherwise.
-__device__ __forceinline__ float exp_of_difference(float x, float m) {
+// exp(x - m) of a result: with what rounding the difference leaves out, |x - m| / 2 units and most of the error otherwise, unless
+// the result is rounded to 16 bits anyway.
+template <class ExpFn>
+__device__ __forceinline__ float exponential(float x, float m) {
+    if constexpr (ExpFn::kForSixteenBits) return ExpFn()(x - m);
+    x = maximum(x, m - maximum(200.0f, fabsf(m) * 0x1p-10f));  // far enough for 0; -inf would meet inf below
     const float d = x - m, again = d + m;
-    const float lost = d > -200.0f ? (x - again) - (m + (d - again)) : 0.0f;  // exactly; -inf would leave a NaN
-    const float y = Exp()(d);
-    return __fmaf_rn(y, lost, y);
+    const float lost = (x - again) - (m + (d - again));  // exactly
+    const float high = d * kLog2E;
+    const float low = __fmaf_rn(d, kLog2ELow, __fmaf_rn(d, kLog2E, -high));
+    const float y = exp2_fast(high);
+    return __fmaf_rn(y, __fmaf_rn(low, kLn2, lost), y);
 }
-__device__ __forceinline__ double exp_of_difference(double x, double m) { return Exp()(x - m); }
+template <class ExpFn>
+__device__ __forceinline__ double exponential(double x, double m) { return ExpFn()(x - m); }
 
 // The maximum and the sum over LANES neighbouring lanes (a power of two), the same bits in each of them.
 template <int LANES, class A>

@@ -44,7 +44,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
                 rest = options, ones, None, logits
                 module.backward(logits, target[rows], weight, *part.saved, *rest)
             gradients.take(rows, logits, without_ignored(problem, rows))
-        parts.append(part._replace(gradient=None))
+        parts.append(Forward(*part)._replace(gradient=None))
     if last is not None and gradients is None and not several:
         last.keep(buffer)
     return _joined(parts, divisors, options.reduction)._replace(gradient=gradients and gradients.finish())

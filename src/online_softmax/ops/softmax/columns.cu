@@ -118,7 +118,7 @@ softmax_columns(const Input* x, int64 x_outer_stride, int64 x_axis_stride, const
             walk(source, x_axis_stride, length, Compute(0), [&](const Compute* values, int64 n) {
 #pragma unroll
                 for (int i = 0; i < kInFlight; ++i) {
-                    const Compute result = kOperation == kSoftmax ? exp_of_difference(values[i], reference) * scale
+                    const Compute result = kOperation == kSoftmax ? exponential<Exp>(values[i], reference) * scale
                                                                   : values[i] - state.m - log_s;
                     if (n + i * kShares < length) target[(n + i * kShares) * y_axis_stride] = Narrow<Output>::one(result);
                 }

@@ -16,6 +16,24 @@ constexpr bool kForgiving = sizeof(Input) == 2 && (sizeof(Output) == 2 || (kOper
 using ExpOf = Either<kForgiving, FastExp, Exp>::type;
 constexpr bool kKeep = kOperation == kSoftmax;  // the exponentials
 
+// The sum of exp(x - m), in small blocks; for softmax the exponentials replace the values.
+__device__ __forceinline__ Compute sum_of_exponentials(Compute* values, Compute m) {
+    const Compute reference = m == -infinity<Compute>() ? Compute(0) : m;
+    Compute sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+        Compute partial = 0;
+#pragma unroll
+        for (int k = i * kElements; k < (i + 1) * kElements; ++k) {
+            const Compute y = kKeep ? exponential<ExpOf>(values[k], reference) : ExpOf()(values[k] - reference);
+            partial += y;
+            if constexpr (kKeep) values[k] = y;
+        }
+        sum += partial;
+    }
+    return sum;
+}
+
 // log s of a row whose maximum holds nearly all of the sum: s = 1 + rest rounds the rest away, so the sum is taken
 // again without one maximal element.
 __device__ Compute precise_log_sum(const Compute* values, Compute m) {
@@ -51,7 +69,7 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
     Compute values[kValues];
     load_words<Input, kSlots, kGroup>(values, source + part.column, part, thread, -infinity<Compute>());
     const Compute m = lane_maximum<kLanes>(maximum_of<kValues>(values));
-    const Compute s = lane_sum<kLanes>(exponential_sum<kKeep, kValues>(values, m, ExpOf()));
+    const Compute s = lane_sum<kLanes>(sum_of_exponentials(values, m));
 
     const State<Compute> total = state_of(m, s);
     // A row with +inf has no softmax; one with NaN, or all -inf, becomes NaN by itself.

@@ -33,7 +33,7 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
     """By lanes of a warp, by blocks and clusters that keep the row, or split over blocks and read twice."""
     short = geometry.within_warp(words, 4 if itemsize == 2 else 8)
     if short is not None:
-        return Plan("cuda.cu", ("softmax_rows",), short, 0)
+        return Plan("cuda.cu", ("softmax_rows",), short._replace(blocks=8 if itemsize < 8 else 1), 0)
     if operation == LOGSUMEXP:
         shape = geometry.stream(words, itemsize, limits)
         if shape is not None:
