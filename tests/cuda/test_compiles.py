@@ -127,10 +127,8 @@ def test_smallest_and_largest_of_other_families(capability):
 def test_a_thousand_lengths_share_a_few_dozen_shapes():
     limits = limits_of((9, 0))
     for dtype in (BF16, F32):
-        for kind in ("forward", "logsumexp", "backward", *LOSSES):
-            assert len(geometries_of(kind, dtype, limits)) <= 48
-    plain = {plans.forward(0, geometry.words_of(length, 2, False), 2, limits) for length in range(1, 300000, 299)}
-    assert len(plain) <= 48
+        for kind, most in {"forward": 22, "logsumexp": 8, "backward": 22, **dict.fromkeys(LOSSES, 48)}.items():
+            assert len(geometries_of(kind, dtype, limits)) <= most
 
 
 def test_what_a_device_cannot_keep_is_split_and_no_grid_is_empty():
