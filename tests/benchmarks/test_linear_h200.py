@@ -15,12 +15,11 @@ def test_a_tiny_run(monkeypatch, capsys):
     def failing():
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(script, "liger", failing)
     monkeypatch.setattr(script, "torch_chunked", failing)
     monkeypatch.setattr(script, "TINY", [(40, 8, 60)])
     script.main(["--tiny"])
     rows = {row.get("library"): row for row in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert rows["Liger"]["refused"] == "RuntimeError: no such kernel"
+    assert rows["F.linear_cross_entropy"]["refused"] == "RuntimeError: no such kernel"
     assert rows["product"]["products"] == 1.0
     for name in ("online-softmax", "online-softmax, least memory"):
         assert rows[name]["dw"] <= 1.1 * rows["torch"]["dw"]
