@@ -89,14 +89,8 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     }
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
-    const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
-    const Compute row_divisor = kGradient && kZLoss ? divisors[1] : Compute(1);
     __shared__ Found::Shared shared;
     Found exchange(shared);
-    const Compute label_weight = kWeighted && known ? weight[label] : Compute(1);
-    Compute label_raw = edge_raw;
-    if (kHeld > 0 && known && is_mine(part, label - part.column)) label_raw = widen(source[label]);
-
     RowSums<Compute> sums;
     uint32 near_chunks = 0;  // one bit a chunk
     Compute reference_of_held = 0;
@@ -166,8 +160,13 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     }
     const int label_at = label - part.column, label_word = label_at / kElements;
     const bool owner = known && is_mine(part, label_at), in_words = part.whole(label_word);
-    if (kHeld == 0 && owner && in_words) label_raw = widen(reinterpret_cast<const Input*>(words)[label_at]);
+    // Asked for now, needed when the row's sums are known; nothing of the row has been overwritten yet.
+    Compute label_raw = edge_raw;
+    if (owner && in_words) label_raw = widen((kHeld ? source + part.column : reinterpret_cast<const Input*>(words))[label_at]);
+    const Compute label_weight = kWeighted && known ? weight[label] : Compute(1);
     const bool label_capped = kStored && owner && in_words && (near_chunks >> (label_word / kChunkWords) & 1);
+    const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
+    const Compute row_divisor = kGradient && kZLoss ? divisors[1] : Compute(1);
     sums.merge(exchange.swap(sums.record().at));
 
     const Compute spread = masses.x, kept_mass = masses.y;

@@ -15,7 +15,7 @@ constexpr bool kMasses = kWeighted && kSpread;
 constexpr bool kSelect = kScaled || kSoftcap || kSpread;  // what fills missing words would count for something
 constexpr bool kStored = STORED;  // capped logits of fp32 take the place of the logits, and are not made twice
 // fp32 words in registers make room for their exponentials.
-constexpr bool kExponentials = kKept == 0 && sizeof(Input) == sizeof(Compute) && kGradient && !kSoftcap;
+constexpr bool kExponentials = kKept == 0 && sizeof(Input) == sizeof(Compute) && kGradient && !kSoftcap && !kMasses;
 static_assert(kKept % kChunkSlots == 0 && kChunks <= 32 && kGroup == kThreads && !kWithinWarp && !kProbabilities && !kAux);
 static_assert(!kStored || (kSoftcap && kHeld == 0 && sizeof(Input) == sizeof(Compute)));
 
