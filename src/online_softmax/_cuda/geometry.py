@@ -77,43 +77,47 @@ def within_warp(words: int, slots: int) -> Geometry | None:
     return None
 
 
-def _held(words: int, limits: Limits, shortest: int = 1) -> Geometry | None:
-    """All words in eight slots of registers: as many warps, up to eight, and blocks as a row needs, few idle."""
-    cluster = 1
-    while cluster <= limits.largest_cluster:
-        warps = max(shortest, -(-words // (32 * _HELD * cluster)))
-        if warps <= 8:
-            group = 32 * warps
-            slots = 4 if words <= 4 * group else 6 if words <= 6 * group and warps <= 2 else _HELD
+def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
+    """As within_warp, in fewer shapes."""
+    groups = (*((group, 1) for group in (2, 8)), *((32, count) for count in slots))
+    return next((Geometry(group, 128, count) for group, count in groups if words <= group * count), None)
+
+
+# (threads that share a row in a block, words of each, blocks that share it), for rows that registers hold; the first
+# that is large enough takes a row.  The steps are finest where vocabularies lie.
+_HOLDING = (
+    *((32, 8, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (224, 8, 4), (256, 8, 4)),
+    *((224, 8, 8), (256, 8, 8), (160, 8, 16), (256, 8, 16)),
+)
+_KEEPING = ((256, 10), (256, 16), (256, 20), (512, 16))  # threads and words of longer rows, by the largest clusters
+
+
+def _holding(words: int, limits: Limits, table: tuple[tuple[int, int, int], ...] = _HOLDING) -> Geometry | None:
+    for group, slots, cluster in table:
+        if words <= group * slots * cluster and cluster <= limits.largest_cluster:
             # A short row leaves a block too little to do: several rows a block.
-            threads = group * (256 // group) if warps < 4 else group
-            return Geometry(group, threads, slots, cluster, held=slots)
-        cluster *= 2
+            return Geometry(group, 256 if group < 128 else group, slots, cluster, held=slots)
     return None
 
 
-def _held_and_kept(words: int, arrays: int, limits: Limits, held: int, threads: int, blocks: int) -> Geometry | None:
-    """Rows too long for registers: the largest clusters, the rest of the words in shared memory."""
+def _keeping(words: int, arrays: int, limits: Limits, threads: int, blocks: int, held: int) -> Geometry | None:
+    """Rows too long for registers: the rest of the words in shared memory, at most `blocks` blocks a multiprocessor."""
     cluster = limits.largest_cluster
-    if not cluster:
-        return None
-    step = threads // 128  # in slots: few shapes
-    slots = -(-words // (threads * cluster * step)) * step
-    shape = Geometry(threads, threads, slots, cluster, blocks=blocks, held=held)
-    return shape if blocks * (arrays * shape.row_shared + RECORDS // 2) <= limits.shared_bytes else None
+    for count, slots in _KEEPING:
+        shape = Geometry(count, count, slots, cluster, held=held)
+        fits = limits.shared_bytes // (arrays * shape.row_shared + RECORDS // 2)
+        if fits and count <= threads and words <= shape.words:
+            return shape._replace(blocks=min(fits, max(1, 256 * blocks // count)))
+    return None
 
 
 def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax of rows that need more than a warp's lanes: 64 registers a thread, 1024 threads a
     multiprocessor, 128 KiB of rows in flight in registers and as much again in shared memory."""
-    shape = _held(words, limits)
+    shape = _holding(words, limits)
     if shape is not None:
         return shape._replace(blocks=1 if itemsize == 8 else 1024 // shape.threads)
-    for threads in (256, 512):
-        shape = _held_and_kept(words, 1, limits, _HELD, threads, 1024 // threads)
-        if shape is not None:
-            return shape._replace(blocks=1) if itemsize == 8 else shape
-    return None
+    return _keeping(words, 1, limits, 512, 1 if itemsize == 8 else 4, held=_HELD)
 
 
 def staged(words: int, limits: Limits) -> Geometry | None:
@@ -125,23 +129,21 @@ def staged(words: int, limits: Limits) -> Geometry | None:
 
 def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """logsumexp: a warp a row, a block, or a cluster, eight words of a thread on their way and eight in use."""
+    blocks = 4 if itemsize < 8 else 1
     if words <= 1024:
-        return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
-    cluster = 1
-    while cluster < min(8, limits.largest_cluster) and words > 8192 * cluster:
-        cluster *= 2
-    shape = Geometry(256, 256, 8, cluster, blocks=4 if itemsize < 8 else 1)
+        return Geometry(32, 128, 8, blocks=2 * blocks)
+    shape = Geometry(256, 256, 8, min(8, limits.largest_cluster) if words > 16384 else 1, blocks=blocks)
     return shape if words <= _STREAM and limits.largest_cluster else None
 
 
 def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax backward of rows that need more than a warp's lanes: as forward, twice the words."""
-    shape = _held(words, limits, shortest=2)
+    shape = _holding(words, limits, ((64, 4, 1), *_HOLDING[1:]))
     if shape is not None:
         return shape._replace(blocks=1 if itemsize == 8 else 65536 // ((40 + 8 * shape.slots) * shape.threads))
-    if itemsize == 4:
-        shape = _held_and_kept(words, 2, limits, 7, 256, 3)
-    return shape or _held_and_kept(words, 2, limits, _HELD, 256, 1 if itemsize == 8 else 2)
+    if itemsize == 4 and words <= 256 * 16 * limits.largest_cluster:
+        return _keeping(words, 2, limits, 256, 3, held=_HELD - 1)
+    return _keeping(words, 2, limits, 256, 1 if itemsize == 8 else 2, held=_HELD)
 
 
 def backward_staged(words: int, limits: Limits) -> Geometry | None:

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
     """By lanes of a warp, by blocks and clusters that keep the row, or split over blocks and read twice."""
-    short = geometry.within_warp(words, 4 if itemsize == 2 else 8)
+    short = geometry.lanes(words, (1, 4) if operation == LOGSUMEXP else (1, 2, 4))
     if short is not None:
         return Plan("cuda.cu", ("softmax_rows",), short._replace(blocks=8 if itemsize < 8 else 1), 0)
     if operation == LOGSUMEXP:
@@ -51,7 +51,7 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
 
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
     """As forward; rows that clusters keep in part have the rest read twice."""
-    short = geometry.within_warp(words, 4)
+    short = geometry.lanes(words)
     if short is not None:
         return Plan("backward.cu", ("softmax_backward_rows",), short, 2 * short.threads * short.slots * 16)
     shape = geometry.backward(words, itemsize, limits)
