@@ -6,7 +6,6 @@
 // exponentiated again.  Nothing is kept for each element, so several blocks share a multiprocessor and overlap their
 // loads, reductions and stores.  Where an element costs many instructions (TOPFIRST), loops are short and nothing is
 // summed before the thread's largest is known.  The label's own class is mended at the end, by the thread that wrote it.
-#include "totals.cuh"
 #include "words_of_row.cuh"
 
 using namespace online_softmax;
@@ -69,6 +68,7 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
                      int64 ignore_index, float2 scale_softcap, float2 inverses, float2 terms_0, float2 terms_1, float2 near,
                      float2 masses, float2 z, const Compute* divisors, Compute* losses, Compute* lses, Compute* lse_lows,
                      Compute*, int64*, Compute*) {
+    let_next_launch_begin();  // the sum of losses, which waits for this one to end
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 row = int64(blockIdx.x) / kCluster;
     const Input* const source = logits + row * logits_stride;
@@ -176,13 +176,6 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
         if (label_capped) label_logit = label_raw, label_slope = logit.slope_at(label_raw);
         else label_logit = logit.value<false>(logit.scaled(label_raw), label_slope);
     }
-    bool last_row = false;
-    if (known ? owner : rank == 0 && threadIdx.x == 0) {
-        losses[row] = result.loss(label_logit, z.y);
-        lses[row] = result.lse();
-        lse_lows[row] = result.lse_low();
-        last_row = was_last_row(divisors);
-    }
     if constexpr (kGradient) {
         part = share_of_row(hidden(source), classes, rank);  // once more: while words were summed, registers were few
         const Compute on_class = kept ? over(class_divisor) : Compute(0);
@@ -226,5 +219,9 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
             target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain * label_slope);
         }
     }
-    sum_losses_after<TARGET, kThreads>(last_row, divisors);
+    if (known ? owner : rank == 0 && threadIdx.x == 0) {
+        losses[row] = result.loss(label_logit, z.y);
+        lses[row] = result.lse();
+        lse_lows[row] = result.lse_low();
+    }
 }
