@@ -66,7 +66,10 @@ struct WordsOfRow {
             const bool there = !kSelect || part.whole(word(first, i));
             Compute values[kElements], weight_of[kElements], s = 0, gap = 0, mass = kMasses ? 0 : kElements, slope;
             unpack_word<Input>(some[i], values);
-            if constexpr (kMasses) weights.load(weight_of, word(first, i), there);
+            if constexpr (kMasses) {
+                asm volatile("" ::: "memory");  // no word's weights before the last one's are used: they need registers
+                weights.load(weight_of, word(first, i), there);
+            }
 #pragma unroll
             for (int k = 0; k < kElements; ++k) {
                 values[k] = logit.value<NEAR>(logit.scaled(values[k]), slope);
