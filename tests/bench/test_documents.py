@@ -44,6 +44,14 @@ def test_without_a_title_every_table_of_measurements_stands_there(tmp_path, cpu_
     assert "**Targets**" in documents.updated("<!-- bench:box Targets -->\n<!-- /bench -->", results)
 
 
+def test_a_place_may_wait_for_its_file_and_says_so(tmp_path, cpu_records):
+    waits = "<!-- bench:box CPU -->\nNot measured yet.\n<!-- /bench -->"
+    assert documents.updated(waits, tmp_path) == waits
+    assert "| logsumexp 2048 x 32000, fp32 |" in documents.updated(waits, _results(tmp_path, cpu_records))
+    with pytest.raises(FileNotFoundError):
+        documents.updated(waits.replace("box", "bax").replace("Not measured yet.", "| old |"), tmp_path)
+
+
 def test_an_unknown_title_is_told_with_those_there_are(tmp_path, cpu_records):
     with pytest.raises(ValueError, match="it has CPU"):
         documents.updated("<!-- bench:box Nothing -->\n<!-- /bench -->", _results(tmp_path, cpu_records))

@@ -71,14 +71,13 @@ def sources_of(limits: Limits, whole_table: bool) -> set[Source]:
                 found.update(plans.forward(2, count, size, limits).sources(2, dtype, F32))
             elif kind in LOSSES:
                 found.update(plan_loss(count, dtype, LOSSES[kind], limits).sources(dtype, LOSSES[kind]))
-    some = (
-        *(OFF._replace(gradient=False), ON._replace(aux=False, gradient=False)),
-        *(OFF._replace(smoothing=True, weighted=True), OFF._replace(softcap=True), OFF._replace(scaled=True)),
-    )
-    lengths = (1500, LARGEST) if whole_table else (LARGEST,)
-    for dtype, switches, length in itertools.product((BF16, F32), some, lengths):
+    weighted = OFF._replace(smoothing=True, weighted=True)
+    some = (OFF._replace(gradient=False), weighted, OFF._replace(softcap=True), OFF._replace(scaled=True))
+    chosen = [(switches, LARGEST) for switches in some] + [(weighted, 16000)]
+    for dtype, (switches, length) in itertools.product((BF16, F32), chosen):
         words = geometry.words_of(length, dtype.itemsize, False)
         found.update(plan_loss(words, dtype, switches, limits).sources(dtype, switches))
+    lengths = (1500, LARGEST) if whole_table else (LARGEST,)
     late = (OFF, ON._replace(aux=False), PROBABILITIES._replace(aux=False))
     for dtype, switches, length in itertools.product((BF16, F32), late, lengths):
         words = geometry.words_of(length, dtype.itemsize, False)

@@ -55,7 +55,7 @@ def test_divisors():
 )
 @pytest.mark.parametrize("options", [Options(), Options(z_loss=0.1), Options(reduction="sum", z_loss=0.1)])
 def test_the_loss_of_few_and_many_rows(rows, classes, options):
-    """Summed by the row kernel's last block, or by launches of its own."""
+    """Summed by one block, or by several."""
     x = random_rows(rows, classes, torch.bfloat16)
     target = torch.randint(0, classes, (rows,), device=DEVICE)
     target[1::3] = -100

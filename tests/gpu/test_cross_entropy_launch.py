@@ -27,10 +27,10 @@ def test_blocks_whose_words_take_48_kib(classes):
 def test_clusters_that_a_device_does_not_grant_are_not_launched(monkeypatch, largest):
     real = launch.load
 
-    def load(device, source, threads, cluster=1, shared=0):
+    def load(device, source, threads, cluster=1, shared=0, early=False):
         file_keeps_rows = source.file.endswith(("/cuda.cu", "/staged.cu"))
         refused = file_keeps_rows and cluster > largest
-        return SimpleNamespace(resident=0) if refused else real(device, source, threads, cluster, shared)
+        return SimpleNamespace(resident=0) if refused else real(device, source, threads, cluster, shared, early)
 
     monkeypatch.setattr(launch, "load", load)
     kernels._kernels.cache_clear()

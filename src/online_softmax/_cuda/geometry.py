@@ -181,7 +181,7 @@ LOSS_HELD = 8  # words of a thread in registers, packed: with 64 of those, room 
 _LOSS = (  # blocks that share a row, threads, words of a thread
     *((1, 64, 4), (1, 128, 4), (1, 192, 4), (1, 256, 4), (1, 384, 4), (1, 512, 4), (1, 384, 8), (1, 512, 8)),
     *((2, 256, 12), (2, 256, 14), (2, 256, 16), (3, 256, 16), (4, 256, 14), (4, 256, 16), (5, 256, 16), (6, 256, 16)),
-    *((8, 256, 16), (8, 256, 20), (16, 256, 12), (16, 256, 16), (16, 256, 20), (16, 512, 16)),
+    *((8, 256, 16), (16, 160, 15), (16, 256, 12), (16, 256, 16), (16, 256, 20), (16, 512, 16)),
 )
 _LOSS_CAPPED = {
     2: (
@@ -210,10 +210,10 @@ def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, weighte
         if words > cluster * threads * slots or cluster > largest:
             continue
         held = 0 if capped else min(slots, LOSS_HELD)
+        if weighted and held < slots:  # a word's weights need registers too
+            held = max(0, held - 2)
         fits = limits.shared_bytes // ((slots - held) * threads * 16 + RECORDS // 2)
         if fits:
-            resident = 1536 if slots == 4 else 1280 if capped else 1024
-            if weighted:  # the weights of a word need registers too
-                resident = 768 if 0 < held < slots else 1024
+            resident = 1024 if weighted else 1536 if slots == 4 else 1280 if capped else 1024
             return Geometry(threads, threads, slots, cluster, blocks=max(1, min(fits, resident // threads))), held
     return None

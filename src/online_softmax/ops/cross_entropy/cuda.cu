@@ -4,7 +4,6 @@
 #include "../../_cuda/rows.cuh"
 #include "../../_cuda/summary.cuh"
 #include "row_loss.cuh"
-#include "totals.cuh"
 
 using namespace online_softmax;
 
@@ -19,6 +18,7 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
                    int64 ignore_index, double scale, double softcap, double smoothing, double z_loss, double reported_z,
                    const Compute* divisors, Compute* losses, Compute* lses, Compute* lse_lows, Compute* z_losses,
                    int64* predictions, Compute* entropies) {
+    let_next_launch_begin();  // the sum of losses, which waits for this one to end
     const int thread = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 row = int64(blockIdx.x) / kCluster * kRowsPerBlock + group;
@@ -76,7 +76,6 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     if constexpr (!kWithinWarp) total.merge(exchange.swap(sums.record().at));
 
     const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
-    bool last_row = false;
     if (active && (kept && known && !kProbabilities ? owner : rank == 0 && thread == 0)) {
         const Compute lse = result.lse();
         losses[row] = result.loss(label_logit, Compute(reported_z));
@@ -87,7 +86,6 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             predictions[row] = total.predicted();
             entropies[row] = total.entropy();
         }
-        last_row = was_last_row(divisors);
     }
     if constexpr (kGradient) {
         const Compute on_class = kept ? per_class : Compute(0);
@@ -120,5 +118,4 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain * label_slope);
         }
     }
-    sum_losses_after<Target, kThreads>(last_row, divisors);
 }

@@ -11,10 +11,10 @@ from ..._cuda.compile import Source
 from ..._cuda.launch import launch_on, load, stream_here
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
-from . import kernels, totals
+from . import kernels
 from .again import Call
 from .options import HEAD_BYTES, Forward, Options, Packed
-from .totals import Count
+from .totals import Totals
 
 __all__ = ["backward", "forward", "rescale"]
 
@@ -88,26 +88,25 @@ def forward(
     )
     # In half the time of torch.empty.
     loss = losses if options.reduction == "none" else torch.empty_strided((), (), dtype=compute, device=logits.device)
-    count = Count(logits, target, num_items, options)
-    count(target, weight, num_items, packed, loss, out)
+    divisors, totals = packed[:2], Totals(logits, target, num_items, options)
+    totals.count(target, weight, num_items, divisors)
     launch: kernels.Again | None = None
     if logits.shape[1] == 0:  # no class: probabilities ask for nothing, an index for what is not there
         losses.fill_(0.0 if target.is_floating_point() else torch.nan)
         lses.fill_(-torch.inf)
         lse_lows.zero_()
     elif rows:
-        launch = kernels.run(beside, target, weight, options, packed[:2], out, written, aux=more)
+        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more)
         if beside is not logits or target is not given:
             launch = None  # of copies
     if written is not gradient:
         gradient.copy_(written)
-    if count.sums:
-        if key is not None and launch is not None:
-            ready.keep_any(key, Call(logits, packed, gradient is not None, count, launch))
-    elif options.reduction != "none":
-        totals.reduced_loss(packed, rows, target, loss)
+    if options.reduction != "none":
+        totals.reduce(out, target, divisors, loss)
+        if key is not None and launch is not None and totals.blocks == 1:
+            ready.keep_any(key, Call(logits, packed, gradient is not None, totals, launch))
     z_losses, predicted, entropies = more or (None, None, None)
-    return Forward(loss, lses, lse_lows, packed[:2], z_losses, predicted, entropies, gradient)
+    return Forward(loss, lses, lse_lows, divisors, z_losses, predicted, entropies, gradient)
 
 
 def backward(

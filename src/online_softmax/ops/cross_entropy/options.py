@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..._arrays import Array
 
-HEAD_BYTES = 96
+HEAD_BYTES = 16
 """In front of the rows of a packed array; the divisors are the first two numbers there."""
 
 

@@ -2,7 +2,6 @@
 // what each piece sums, the row's loss and gradient factors from its pieces in a fixed order, then the gradient.
 #include "../../_cuda/pieces.cuh"
 #include "row_loss.cuh"
-#include "totals.cuh"
 
 using namespace online_softmax;
 
@@ -62,42 +61,39 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
     total.rebase(lane_maximum<32>(total.m));
     total.over_lanes();
     total.merge(exchange.swap(total.record().at));
-    bool last_row = false;
-    if (threadIdx.x == 0) {
-        bool kept = true, known = true;
-        Compute label_weight = 1, label_logit = 0, slope;
-        const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
-        if constexpr (!kProbabilities) {
-            const int64 label = label_of(targets[row * target_stride]);
-            kept = label != ignore_index, known = label >= 0 && label < classes;
-            if (kept && known) {
-                if (kWeighted) label_weight = weight[label];
-                label_logit = logit(Compute(widen(logits[row * logits_stride + label])), slope);
-            }
-        }
-        const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
-        const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
-        const Compute lse = result.lse();
-        losses[row] = result.loss(label_logit, Compute(reported_z));
-        lses[row] = lse;
-        lse_lows[row] = result.lse_low();
-        if constexpr (kAux) {
-            z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
-            predictions[row] = total.predicted();
-            entropies[row] = total.entropy();
-        }
-        last_row = was_last_row(divisors);
-        if constexpr (kGradient) {
-            const Compute on_class = kept ? over(divisors[0]) : Compute(0);
-            const Compute pull = result.pull(on_class, over(divisors[1]) * Compute(2 * z_loss));
-            const Compute chain = kScaled ? logit.scale : Compute(1);
-            factors[row] = {total.m == -infinity<Compute>() ? Compute(0) : total.m,
-                            !kept ? Compute(0) : result.probability_factor(total.m) * pull * chain,
-                            on_class * chain * (kProbabilities ? Compute(1) : spread),
-                            kProbabilities ? Compute(0) : on_class * chain * label_weight * kept_mass};
+    if (threadIdx.x != 0) return;
+
+    bool kept = true, known = true;
+    Compute label_weight = 1, label_logit = 0, slope;
+    const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
+    if constexpr (!kProbabilities) {
+        const int64 label = label_of(targets[row * target_stride]);
+        kept = label != ignore_index, known = label >= 0 && label < classes;
+        if (kept && known) {
+            if (kWeighted) label_weight = weight[label];
+            label_logit = logit(Compute(widen(logits[row * logits_stride + label])), slope);
         }
     }
-    sum_losses_after<Target, kThreads>(last_row, divisors);
+    const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
+    const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
+    const Compute lse = result.lse();
+    losses[row] = result.loss(label_logit, Compute(reported_z));
+    lses[row] = lse;
+    lse_lows[row] = result.lse_low();
+    if constexpr (kAux) {
+        z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
+        predictions[row] = total.predicted();
+        entropies[row] = total.entropy();
+    }
+    if constexpr (kGradient) {
+        const Compute on_class = kept ? over(divisors[0]) : Compute(0);
+        const Compute pull = result.pull(on_class, over(divisors[1]) * Compute(2 * z_loss));
+        const Compute chain = kScaled ? logit.scale : Compute(1);
+        factors[row] = {total.m == -infinity<Compute>() ? Compute(0) : total.m,
+                        !kept ? Compute(0) : result.probability_factor(total.m) * pull * chain,
+                        on_class * chain * (kProbabilities ? Compute(1) : spread),
+                        kProbabilities ? Compute(0) : on_class * chain * label_weight * kept_mass};
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)

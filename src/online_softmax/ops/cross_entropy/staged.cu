@@ -6,7 +6,6 @@
 // exponentiated again.  Nothing is kept for each element, so several blocks share a multiprocessor and overlap their
 // loads, reductions and stores.  Where an element costs many instructions (TOPFIRST), loops are short and nothing is
 // summed before the thread's largest is known.  The label's own class is mended at the end, by the thread that wrote it.
-#include "totals.cuh"
 #include "words_of_row.cuh"
 
 using namespace online_softmax;
@@ -69,6 +68,7 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
                      int64 ignore_index, float2 scale_softcap, float2 inverses, float2 terms_0, float2 terms_1, float2 near,
                      float2 masses, float2 z, const Compute* divisors, Compute* losses, Compute* lses, Compute* lse_lows,
                      Compute*, int64*, Compute*) {
+    let_next_launch_begin();  // the sum of losses, which waits for this one to end
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 row = int64(blockIdx.x) / kCluster;
     const Input* const source = logits + row * logits_stride;
@@ -89,14 +89,8 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     }
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
-    const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
-    const Compute row_divisor = kGradient && kZLoss ? divisors[1] : Compute(1);
     __shared__ Found::Shared shared;
     Found exchange(shared);
-    const Compute label_weight = kWeighted && known ? weight[label] : Compute(1);
-    Compute label_raw = edge_raw;
-    if (kHeld > 0 && known && is_mine(part, label - part.column)) label_raw = widen(source[label]);
-
     RowSums<Compute> sums;
     uint32 near_chunks = 0;  // one bit a chunk
     Compute reference_of_held = 0;
@@ -166,8 +160,13 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     }
     const int label_at = label - part.column, label_word = label_at / kElements;
     const bool owner = known && is_mine(part, label_at), in_words = part.whole(label_word);
-    if (kHeld == 0 && owner && in_words) label_raw = widen(reinterpret_cast<const Input*>(words)[label_at]);
+    // Asked for now, needed when the row's sums are known; nothing of the row has been overwritten yet.
+    Compute label_raw = edge_raw;
+    if (owner && in_words) label_raw = widen((kHeld ? source + part.column : reinterpret_cast<const Input*>(words))[label_at]);
+    const Compute label_weight = kWeighted && known ? weight[label] : Compute(1);
     const bool label_capped = kStored && owner && in_words && (near_chunks >> (label_word / kChunkWords) & 1);
+    const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
+    const Compute row_divisor = kGradient && kZLoss ? divisors[1] : Compute(1);
     sums.merge(exchange.swap(sums.record().at));
 
     const Compute spread = masses.x, kept_mass = masses.y;
@@ -176,13 +175,6 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     if (owner) {
         if (label_capped) label_logit = label_raw, label_slope = logit.slope_at(label_raw);
         else label_logit = logit.value<false>(logit.scaled(label_raw), label_slope);
-    }
-    bool last_row = false;
-    if (known ? owner : rank == 0 && threadIdx.x == 0) {
-        losses[row] = result.loss(label_logit, z.y);
-        lses[row] = result.lse();
-        lse_lows[row] = result.lse_low();
-        last_row = was_last_row(divisors);
     }
     if constexpr (kGradient) {
         part = share_of_row(hidden(source), classes, rank);  // once more: while words were summed, registers were few
@@ -227,5 +219,9 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
             target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain * label_slope);
         }
     }
-    sum_losses_after<TARGET, kThreads>(last_row, divisors);
+    if (known ? owner : rank == 0 && threadIdx.x == 0) {
+        losses[row] = result.loss(label_logit, z.y);
+        lses[row] = result.lse();
+        lse_lows[row] = result.lse_low();
+    }
 }

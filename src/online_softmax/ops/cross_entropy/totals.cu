@@ -1,6 +1,7 @@
-// Sums over the rows of a batch: the divisors of "mean" before the loss, and, of batches too large for one block, the loss
-// from the rows' losses after it.  In fp64 and in an order that depends on the number of rows alone.
-#include "totals.cuh"
+// Sums over the rows of a batch: the divisors of "mean" before the loss, and the loss from the rows' losses after it.
+// In fp64 and in an order that depends on the number of rows alone: the same bits every run.
+#include "../../_cuda/async.cuh"
+#include "../../_cuda/functions.cuh"
 
 using namespace online_softmax;
 
@@ -8,53 +9,84 @@ using Compute = COMPUTE;
 using Label = LABEL;
 constexpr int kThreads = 512;
 
-// All rows if one block can do it, else every gridDim.x-th stretch of them, for the entries that finish.
+struct Pair { double first, second; };
+
+// The sums of all threads' pairs, in thread 0.
+__device__ Pair block_sum(Pair mine) {
+    __shared__ Pair of_warp[kThreads / 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    mine = {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
+    if (lane == 0) of_warp[warp] = mine;
+    __syncthreads();
+    mine = lane < kThreads / 32 ? of_warp[lane] : Pair{0, 0};
+    return {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
+}
+
+// fn(row) summed over all rows if one block can do it, else over every gridDim.x-th stretch of them, for the entries that
+// finish.  Several rows at a time: the memory answers after a thousand instructions.
 template <class Fn>
-__device__ Pair sum_here(int64 rows, Fn fn) {
-    const int64 first = int64(blockIdx.x) * kThreads + threadIdx.x;
-    return block_sum<kThreads>(sum_of_rows<8>(first, int64(gridDim.x) * kThreads, rows, fn));
+__device__ Pair sum_of_rows(int64 rows, Fn fn) {
+    Pair sum{0, 0};
+#pragma unroll 8
+    for (int64 row = int64(blockIdx.x) * kThreads + threadIdx.x; row < rows; row += int64(gridDim.x) * kThreads) {
+        const Pair one = fn(row);
+        sum.first += one.first, sum.second += one.second;
+    }
+    return block_sum(sum);
 }
 
 // (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted sum NaN.
-// Both are *given, or `number`, where the number is known: then there are no labels to count.
+// Both are *given, or `number`, where there are no labels to count.
 extern "C" __global__ void __launch_bounds__(kThreads)
-count_rows(const Label* counted, const Compute* weight, const Compute* given, Pair* partial, Totals<Compute>* totals,
-           Compute* loss, const Compute* losses, const Compute* lses, const Label* labels, double number, int64 stride,
-           int64 rows, int64 classes, int64 ignore_index, double z_loss) {
+count_rows(const Label* labels, const Compute* weight, const Compute* given, Pair* partial, Compute* divisors,
+           double number, int64 stride, int64 rows, int64 classes, int64 ignore_index) {
     let_next_launch_begin();  // it asks for the divisors when it has asked for its logits
-    Pair sum{number, number};
-    if (given != nullptr) sum = {double(*given), double(*given)};
-    if (counted != nullptr) {
-        sum = sum_here(rows, [&](int64 row) -> Pair {
-            const int64 label = counted[row * stride];
-            if (label == ignore_index) return {0, 0};
-            if (weight == nullptr) return {1, 1};
-            return {label >= 0 && label < classes ? double(weight[label]) : not_a_number<double>(), 1};
-        });
+    if (labels == nullptr) {
+        if (threadIdx.x < 2) divisors[threadIdx.x] = given == nullptr ? Compute(number) : *given;
+        return;
     }
+    const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
+        const int64 label = labels[row * stride];
+        if (label == ignore_index) return {0, 0};
+        if (weight == nullptr) return {1, 1};
+        return {label >= 0 && label < classes ? double(weight[label]) : not_a_number<double>(), 1};
+    });
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
-    if (blockIdx.x == 0)
-        *totals = {Compute(sum.first), Compute(sum.second), loss, losses, lses, labels, stride, rows, ignore_index, z_loss, 0};
+    else divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-count_finish(const Pair* partial, int64 count, Totals<Compute>* totals) {
-    const Pair sum = sum_here(count, [&](int64 i) { return partial[i]; });
-    if (threadIdx.x == 0) totals->by_class = Compute(sum.first), totals->by_row = Compute(sum.second);
+count_finish(const Pair* partial, int64 count, Compute* divisors) {
+    const Pair sum = sum_of_rows(count, [&](int64 i) { return partial[i]; });
+    if (threadIdx.x == 0) divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
 }
 
+__device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {
+    const double of_classes = sum.first / double(__ldcg(divisors));
+    return Compute(z_loss == 0 ? of_classes : of_classes + z_loss * sum.second / double(__ldcg(divisors + 1)));
+}
+
+// sum of losses / divisors[0] + z_loss * sum of lse^2 of kept rows / divisors[1].  What rows and divisors are is read past
+// the first cache: this launch may have begun before they were written.
 extern "C" __global__ void __launch_bounds__(kThreads)
-loss_rows(Pair* partial, const Totals<Compute>* totals, Compute* loss) {
+loss_rows(const Compute* losses, const Compute* lses, const Label* labels, Pair* partial, const Compute* divisors,
+          Compute* loss, int64 stride, int64 rows, int64 ignore_index, double z_loss) {
     wait_for_previous_launch();
-    const Pair sum = sum_here(totals->rows, [&](int64 row) { return loss_of_row<Label>(*totals, row); });
+    const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
+        const double of_row = __ldcg(losses + row);
+        const bool kept = z_loss != 0 && (labels == nullptr || int64(labels[row * stride]) != ignore_index);
+        if (!kept) return {of_row, 0};
+        const double lse = __ldcg(lses + row);
+        return {of_row, lse * lse};
+    });
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
-    else *loss = reduced(sum, *totals);
+    else *loss = reduced(sum, divisors, z_loss);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-loss_finish(const Pair* partial, int64 count, const Totals<Compute>* totals, Compute* loss) {
-    const Pair sum = sum_here(count, [&](int64 i) { return partial[i]; });
-    if (threadIdx.x == 0) *loss = reduced(sum, *totals);
+loss_finish(const Pair* partial, int64 count, double z_loss, const Compute* divisors, Compute* loss) {
+    const Pair sum = sum_of_rows(count, [&](int64 i) { return partial[i]; });
+    if (threadIdx.x == 0) *loss = reduced(sum, divisors, z_loss);
 }

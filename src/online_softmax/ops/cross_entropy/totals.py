@@ -1,8 +1,4 @@
-"""What goes before and after the row kernel: the divisors of "mean", and the mean or sum of the rows' losses.
-
-One array holds what a batch's launches tell each other, and what backward may need: room for a `Totals` (totals.cuh),
-then the rows' losses, lse and lse_low.
-"""
+"""Launches of totals.cu: before the row kernel the divisors of "mean", after it the mean or sum of the rows' losses."""
 
 from __future__ import annotations
 
@@ -16,91 +12,67 @@ from ..._cuda.launch import Loaded, load
 from ..._cuda.rows import NAMES
 from .options import Options
 
-THREADS = 512  # kThreads of totals.cu
-ONE_BLOCK = 16384
-"""Rows that one block sums while several would still be starting."""
-_FEW, _LONG = 4096, 4096
+_THREADS = 512  # kThreads of totals.cu
+_ONE_BLOCK = 16384  # rows that one block sums while several would still be starting
 _LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
-def kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype) -> Loaded:
+def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype) -> Loaded:
     """An entry point for losses and divisors in `compute`; a dtype that no label has stands for no labels."""
     macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS.get(labels, "long long")))
-    return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), THREADS, early=entry == "loss_rows")
+    return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), _THREADS, early=entry == "loss_rows")
 
 
-def sums_itself(rows: int, classes: int) -> bool:
-    """Whether the row kernel's last block sums the losses: while that is sooner done than another launch."""
-    return rows <= _FEW or (rows <= ONE_BLOCK and classes >= _LONG)
+class Totals:
+    """Both for batches of one kind; with several blocks, and a launch to finish each, for many rows."""
 
-
-class Count:
-    """The launch of count_rows for a kind of batch; several blocks and a second launch for many rows."""
-
-    __slots__ = ("_blocks", "_finish", "_kernel", "counts", "given", "labels", "numbers", "ready", "sums")
+    __slots__ = ("_device", "_dtypes", "blocks", "counts", "given", "labels", "to_count", "to_sum")
 
     def __init__(self, logits: torch.Tensor, target: torch.Tensor, num_items: Any, options: Options) -> None:
         rows, classes = logits.shape
         compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        self._device, self._dtypes = logits.get_device(), (compute, target.dtype)
         self.labels = not target.is_floating_point()
         self.counts = self.labels and num_items is None and options.reduction == "mean"
-        self.sums = options.reduction != "none" and sums_itself(rows, classes) and rows > 0 and classes > 0
         self.given = float(rows) if options.reduction == "mean" else 1.0
-        self._blocks = min(-(-rows // ONE_BLOCK), 256) if self.counts and rows > ONE_BLOCK else 1
-        self._kernel = kernel("count_rows", logits.get_device(), compute, target.dtype)
-        self._finish = kernel("count_finish", logits.get_device(), compute, target.dtype) if self._blocks > 1 else None
-        self.ready = self._kernel.ready(self._blocks)
+        self.blocks = max(1, min(-(-rows // _ONE_BLOCK), 256))
         step = target.stride(0) if self.labels else 0
-        self.numbers = step, rows, classes, options.ignore_index, float(options.z_loss)
+        self.to_count = step, rows, classes, options.ignore_index
+        self.to_sum = step, rows, options.ignore_index, float(options.z_loss)
 
-    def __call__(
-        self,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        num_items: Any,
-        packed: torch.Tensor,
-        loss: torch.Tensor,
-        losses: torch.Tensor,
-    ) -> None:
-        """Launch; `losses` (3, M) is the rest of `packed`."""
+    def kernel(self, entry: str) -> Loaded:
+        """An entry point of totals.cu for such a batch."""
+        return _kernel(entry, self._device, *self._dtypes)
+
+    def _partial(self, blocks: int, like: torch.Tensor) -> torch.Tensor | None:
+        """Where several blocks leave their pairs of sums."""
+        return torch.empty(blocks, 2, dtype=torch.float64, device=like.device) if blocks > 1 else None
+
+    def count(self, target: torch.Tensor, weight: torch.Tensor | None, num_items: Any, divisors: torch.Tensor) -> None:
+        """Fills the divisors (2,): by what "mean" divides class terms, and z terms."""
         given, number = 0, self.given
         if isinstance(num_items, torch.Tensor):
-            num_items = num_items.detach().to(device=packed.device, dtype=packed.dtype)
+            num_items = num_items.detach().to(device=divisors.device, dtype=divisors.dtype)
             given = num_items.data_ptr()
         elif num_items is not None:
             number = float(num_items)
-        partial = None
-        if self._finish is not None:
-            partial = torch.empty(self._blocks, 2, dtype=torch.float64, device=packed.device)
+        blocks = self.blocks if self.counts else 1
+        partial = self._partial(blocks, divisors)
         at = 0 if partial is None else partial.data_ptr()
-        lses = losses.data_ptr() + losses.stride(0) * losses.element_size()
-        self._kernel(
-            self._blocks,
-            target.data_ptr() if self.counts else 0,
-            0 if weight is None else weight.data_ptr(),
-            given,
-            at,
-            packed.data_ptr(),
-            loss.data_ptr() if self.sums else 0,
-            losses.data_ptr(),
-            lses,
-            target.data_ptr() if self.labels else 0,
-            number,
-            *self.numbers,
-        )
-        if self._finish is not None:
-            self._finish(1, at, self._blocks, packed.data_ptr())
+        labels, weights = target.data_ptr() if self.counts else 0, 0 if weight is None else weight.data_ptr()
+        self.kernel("count_rows")(blocks, labels, weights, given, at, divisors.data_ptr(), number, *self.to_count)
+        if blocks > 1:
+            self.kernel("count_finish")(1, at, blocks, divisors.data_ptr())
 
-
-def reduced_loss(packed: torch.Tensor, rows: int, target: torch.Tensor, loss: torch.Tensor) -> None:
-    """Fills `loss` from the rows' losses that `packed` says the place of, where the row kernel did not."""
-    device = packed.get_device()
-    blocks, partial = max(1, min(-(-rows // ONE_BLOCK), 256)), None
-    if blocks > 1:
-        partial = torch.empty(blocks, 2, dtype=torch.float64, device=packed.device)
-    at = 0 if partial is None else partial.data_ptr()
-    head, loss_at = packed.data_ptr(), loss.data_ptr()
-    kernel("loss_rows", device, packed.dtype, target.dtype)(blocks, at, head, loss_at)
-    if blocks > 1:
-        kernel("loss_finish", device, packed.dtype, target.dtype)(1, at, blocks, head, loss_at)
+    def reduce(self, rows_out: torch.Tensor, target: torch.Tensor, divisors: torch.Tensor, loss: torch.Tensor) -> None:
+        """Fills the 0-d loss from those of the rows, which rows_out (3, M) begins with, and from their lse."""
+        partial = self._partial(self.blocks, divisors)
+        at = 0 if partial is None else partial.data_ptr()
+        losses = rows_out.data_ptr()
+        lses = losses + rows_out.stride(0) * rows_out.element_size()
+        labels = target.data_ptr() if self.labels else 0
+        results = divisors.data_ptr(), loss.data_ptr()
+        self.kernel("loss_rows")(self.blocks, losses, lses, labels, at, *results, *self.to_sum)
+        if self.blocks > 1:
+            self.kernel("loss_finish")(1, at, self.blocks, self.to_sum[-1], *results)

@@ -15,7 +15,7 @@ constexpr bool kMasses = kWeighted && kSpread;
 constexpr bool kSelect = kScaled || kSoftcap || kSpread;  // what fills missing words would count for something
 constexpr bool kStored = STORED;  // capped logits of fp32 take the place of the logits, and are not made twice
 // fp32 words in registers make room for their exponentials.
-constexpr bool kExponentials = kKept == 0 && sizeof(Input) == sizeof(Compute) && kGradient && !kSoftcap;
+constexpr bool kExponentials = kKept == 0 && sizeof(Input) == sizeof(Compute) && kGradient && !kSoftcap && !kMasses;
 static_assert(kKept % kChunkSlots == 0 && kChunks <= 32 && kGroup == kThreads && !kWithinWarp && !kProbabilities && !kAux);
 static_assert(!kStored || (kSoftcap && kHeld == 0 && sizeof(Input) == sizeof(Compute)));
 
@@ -66,7 +66,10 @@ struct WordsOfRow {
             const bool there = !kSelect || part.whole(word(first, i));
             Compute values[kElements], weight_of[kElements], s = 0, gap = 0, mass = kMasses ? 0 : kElements, slope;
             unpack_word<Input>(some[i], values);
-            if constexpr (kMasses) weights.load(weight_of, word(first, i), there);
+            if constexpr (kMasses) {
+                asm volatile("" ::: "memory");  // no word's weights before the last one's are used: they need registers
+                weights.load(weight_of, word(first, i), there);
+            }
 #pragma unroll
             for (int k = 0; k < kElements; ++k) {
                 values[k] = logit.value<NEAR>(logit.scaled(values[k]), slope);
