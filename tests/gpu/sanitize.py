@@ -92,8 +92,22 @@ def reach_attention(device: str) -> None:
             (out.sum() + lse.sum()).backward()
 
 
+def reach_linear(device: str) -> None:
+    from online_softmax import linear_cross_entropy
+    from online_softmax.ops.linear_cross_entropy import plan
+
+    plan.LEAST_BYTES = dict.fromkeys(plan.LEAST_BYTES, 1)  # a vocabulary of two chunks
+    target = torch.randint(0, 1000, (37,), device=device)
+    target[3] = -100
+    for reduction in ("mean", "none"):
+        x, weight = (torch.randn(rows, 24, device=device, requires_grad=True) for rows in (37, 1000))
+        loss = linear_cross_entropy(x, weight, target, reduction=reduction, z_loss=1e-3, memory="least")
+        loss.sum().backward()
+
+
 def reach(device: str = "cuda") -> None:
     """Calls everything."""
+    reach_linear(device)
     reach_softmax(device)
     reach_cross_entropy(device)
     reach_attention(device)

@@ -8,11 +8,11 @@ that a thousand lengths share a few dozen kernels, yet fine enough that few slot
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .limits import Limits
 
-_THREADS = (64, 96, 128, 160, 192, 256)
 RECORDS = 5 * 1024  # shared memory that the warps' records and barriers may take beside the row
 _HELD = 8  # words of a thread in registers: with 64 of those, room for all else
 _STREAM = 2**18  # words to which one cluster a row is enough
@@ -75,27 +75,6 @@ def within_warp(words: int, slots: int) -> Geometry | None:
         if words <= 32 * used:
             return Geometry(32, 128, used)
     return None
-
-
-def within_cluster(
-    words: int, slots: int, limits: Limits, threads: tuple[int, ...], cluster: int = 1
-) -> Geometry | None:
-    """A block a row, or as many as the row needs: 2, 4, 8, 16; from `cluster` on."""
-    while cluster <= limits.largest_cluster:
-        for count in threads:
-            if words <= count * slots * cluster:
-                # A short row leaves a block too little to do: several rows a block, up to 256 threads.
-                return Geometry(count, count * max(1, 256 // count) if cluster == 1 else count, slots, cluster)
-        cluster *= 2
-    return None
-
-
-def _one_block(limits: Limits) -> Limits:
-    return limits._replace(largest_cluster=min(1, limits.largest_cluster))
-
-
-def _first(*found: Geometry | None) -> Geometry | None:
-    return next((shape for shape in found if shape is not None), None)
 
 
 def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
@@ -191,74 +170,54 @@ def elementwise(words: int) -> Geometry:
 
 def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
     """Cross-entropy as cuda.cu takes it.  `costly` counts options that need registers for every element or record."""
-    few = 4 if itemsize == 2 else 8
-    short = within_warp(words, few)
-    if short is not None:
-        return short
-    if itemsize == 8:
-        few = 4
-    if costly:
-        most = 384 if costly == 3 else 512  # threads a multiprocessor: 168 or 128 registers each
-        found = within_cluster(words, few, limits, (64, 128, 192, 256)[: 3 if costly == 3 else 4])
-        found = _first(found, within_cluster(words, few, limits, (320, 384, 448, 512)[: 2 if costly == 3 else 4]))
-    else:
-        most = 512
-        found = within_cluster(words, few, _one_block(limits), (64, 128, 192, 256))
-        found = _first(found, within_cluster(words, 2 * few, limits, (64, 128, 192, 256), cluster=2))
-        if limits.largest_cluster == 1:
-            found, most = _first(found, within_cluster(words, 2 * few, limits, (256, 384))), 384
-    return found and found._replace(blocks=max(1, most // found.threads))
+    few = 8 if itemsize == 4 else 4
+    for group, slots in ((4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 4)):
+        if words <= group * slots:
+            return Geometry(group, 128, slots)
+    most = 384 if costly == 3 else 512  # threads a multiprocessor: 168 or 128 registers each
+    for threads, cluster in ((256, 1), (256, 4), (256, 16), (most, limits.largest_cluster)):
+        if words <= threads * few * cluster and cluster <= limits.largest_cluster:
+            return Geometry(threads, threads, few, cluster, blocks=most // threads)
+    return None
 
 
-_ONE_BLOCK = (64, 96, 128, 160, 192, 256, 320, 384, 448, 512)
 LOSS_HELD = 8  # words of a thread in registers, packed: with 64 of those, room for all else
+_LOSS = (  # blocks that share a row, threads, words of a thread
+    *((1, 64, 4), (1, 128, 4), (1, 192, 4), (1, 256, 4), (1, 384, 4), (1, 512, 4), (1, 384, 8), (1, 512, 8)),
+    *((2, 256, 12), (2, 256, 14), (2, 256, 16), (3, 256, 16), (4, 256, 14), (4, 256, 16), (5, 256, 16), (6, 256, 16)),
+    *((8, 256, 16), (8, 256, 20), (16, 256, 12), (16, 256, 16), (16, 256, 20), (16, 512, 16)),
+)
+_LOSS_CAPPED = {
+    2: (
+        *((1, 64, 8), (1, 128, 8), (1, 256, 8), (1, 384, 8), (1, 512, 8), (2, 416, 8), (4, 256, 8), (8, 192, 8)),
+        *((8, 256, 8), (8, 320, 8), (16, 256, 8), (16, 256, 16), (16, 512, 16)),
+    ),
+    4: (
+        *((1, 64, 8), (1, 128, 8), (1, 128, 16), (1, 256, 16), (2, 160, 16), (2, 256, 16), (5, 256, 10), (4, 256, 16)),
+        *((8, 192, 16), (8, 256, 16), (16, 160, 16), (16, 256, 16), (16, 512, 16)),
+    ),
+}
+_SMALL_CLUSTERS = (10, 12, 16, 20, 26)  # words of a thread where a device's clusters are small, or it has none
 
 
 def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, weighted: bool) -> tuple[Geometry, int] | None:
     """Cross-entropy as staged.cu takes it, and how many of a thread's words are held in registers; the rest lies in
-    shared memory.  1024 threads a multiprocessor so have 128 KiB in flight in registers and as much again beside."""
+    shared memory.  1024 threads a multiprocessor so have 128 KiB in flight in registers and as much again beside.
+    `capped`: elements cost so many instructions that loops have to stay short, and all words are in shared memory."""
     largest = limits.largest_cluster
     if not largest:
         return None
-    if capped:
-        return _loss_capped(words, itemsize, limits, 1024 if weighted else 1280)
-    for slots in (4, LOSS_HELD):
-        count = next((threads for threads in _ONE_BLOCK if words <= threads * slots), None)
-        if count is not None:
-            most = 1024 if slots == LOSS_HELD or weighted else 1536
-            return Geometry(count, count, slots, blocks=most // count), slots
-    for cluster in (*range(2, 9), 16):
-        slots = _even_slots(words, 256 * cluster)
-        if cluster <= largest and slots <= (2 * LOSS_HELD if cluster < min(8, largest) else 20):
-            fits = limits.shared_bytes // ((slots - LOSS_HELD) * 256 * 16 + RECORDS // 2)
-            if fits:
-                return Geometry(256, 256, slots, cluster, blocks=min(fits, 3 if weighted else 4)), LOSS_HELD
-    # Longer rows, and devices whose clusters are small, or that have none.
-    slots = max(LOSS_HELD + 2, _even_slots(words, 512 * largest))
-    fits = limits.shared_bytes // ((slots - LOSS_HELD) * 512 * 16 + RECORDS // 2)
-    if fits and (slots <= 20 or largest < 16):
-        return Geometry(512, 512, slots, largest, blocks=min(fits, 1 if weighted else 2)), LOSS_HELD
+    table: Iterable[tuple[int, int, int]] = _LOSS_CAPPED[itemsize] if capped else _LOSS
+    if largest < 16:
+        table = (*table, *((largest, 512, slots) for slots in _SMALL_CLUSTERS))
+    for cluster, threads, slots in table:
+        if words > cluster * threads * slots or cluster > largest:
+            continue
+        held = 0 if capped else min(slots, LOSS_HELD)
+        fits = limits.shared_bytes // ((slots - held) * threads * 16 + RECORDS // 2)
+        if fits:
+            resident = 1536 if slots == 4 else 1280 if capped else 1024
+            if weighted:  # the weights of a word need registers too
+                resident = 768 if 0 < held < slots else 1024
+            return Geometry(threads, threads, slots, cluster, blocks=max(1, min(fits, resident // threads))), held
     return None
-
-
-def _even_slots(words: int, threads: int) -> int:
-    return -(-words // (2 * threads)) * 2
-
-
-def _loss_capped(words: int, itemsize: int, limits: Limits, resident: int) -> tuple[Geometry, int] | None:
-    """With softcap an element costs so many instructions that loops have to stay short: all words in shared memory.
-    `resident` threads share a multiprocessor."""
-    most = 8 if itemsize == 2 else 16
-    for slots in (most, 16):
-        for cluster in (1, 2, 4, 8, 16):
-            widest = 512 * 8 // slots if cluster == 1 else 320 if slots == 8 else 256
-            threads = next((t for t in _ONE_BLOCK if t <= widest and words <= t * slots * cluster), None)
-            if threads is None or cluster > limits.largest_cluster:
-                continue
-            shape = Geometry(threads, threads, slots, cluster)
-            fits = limits.shared_bytes // (shape.row_shared + RECORDS // 2)
-            if fits:
-                return shape._replace(blocks=min(fits, resident // threads)), 0
-    slots = _even_slots(words, 512 * limits.largest_cluster)
-    shape = Geometry(512, 512, slots, limits.largest_cluster)
-    return (shape, 0) if shape.row_shared + RECORDS <= limits.shared_bytes else None

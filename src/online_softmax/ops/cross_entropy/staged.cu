@@ -83,7 +83,10 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     uint4 held[kHeld + 1];
     Kept::fetch(source, part, missing);
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) held[i] = load_word(source, part, i * kThreads + int(threadIdx.x), missing);
+    for (int i = 0; i < kHeld; ++i) {
+        const int word = i * kThreads + int(threadIdx.x);
+        held[i] = load_if(source + part.column + word * kElements, part.whole(word), missing);
+    }
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
     const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
