@@ -83,8 +83,8 @@ def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
     return next((Geometry(group, 128, count) for group, count in groups if words <= group * count), None)
 
 
-# (threads that share a row in a block, words of each, blocks that share it): the first that is large enough takes a row.
-# The steps are finest where vocabularies lie.
+# (threads that share a row in a block, words of each, blocks that share it): the first that is large enough takes a
+# row.  The steps are finest where vocabularies lie.
 _FORWARD = (
     *((32, 8, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (160, 10, 4), (256, 8, 4)),
     *((160, 10, 8), (256, 8, 8), (256, 10, 8), (256, 8, 16)),
