@@ -83,41 +83,46 @@ def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
     return next((Geometry(group, 128, count) for group, count in groups if words <= group * count), None)
 
 
-# (threads that share a row in a block, words of each, blocks that share it), for rows that registers hold; the first
-# that is large enough takes a row.  The steps are finest where vocabularies lie.
-_HOLDING = (
-    *((32, 8, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (224, 8, 4), (256, 8, 4)),
-    *((224, 8, 8), (256, 8, 8), (160, 8, 16), (256, 8, 16)),
+# (threads that share a row in a block, words of each, blocks that share it): the first that is large enough takes a
+# row.  The steps are finest where vocabularies lie.
+_FORWARD = (
+    *((32, 8, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (160, 10, 4), (256, 8, 4)),
+    *((160, 10, 8), (256, 8, 8), (256, 10, 8), (256, 8, 16)),
 )
-_KEEPING = ((256, 10), (256, 16), (256, 20), (512, 16))  # threads and words of longer rows, by the largest clusters
+_BACKWARD = (
+    *((64, 4, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (256, 7, 4), (256, 8, 4)),
+    *((256, 7, 8), (256, 8, 8), (160, 8, 16), (256, 8, 16)),
+)
+_LONGER = ((256, 10), (256, 16), (256, 20), (512, 16))  # threads and words, by the largest clusters
 
 
-def _holding(words: int, limits: Limits, table: tuple[tuple[int, int, int], ...] = _HOLDING) -> Geometry | None:
+def _first_fitting(words: int, limits: Limits, table: tuple[tuple[int, int, int], ...]) -> Geometry | None:
     for group, slots, cluster in table:
         if words <= group * slots * cluster and cluster <= limits.largest_cluster:
             # A short row leaves a block too little to do: several rows a block.
-            return Geometry(group, 256 if group < 128 else group, slots, cluster, held=slots)
+            return Geometry(group, 256 if group < 128 else group, slots, cluster, held=min(slots, _HELD))
     return None
 
 
-def _keeping(words: int, arrays: int, limits: Limits, threads: int, blocks: int, held: int) -> Geometry | None:
+def _longer(words: int, arrays: int, limits: Limits, blocks: int) -> Geometry | None:
     """Rows too long for registers: the rest of the words in shared memory, at most `blocks` blocks a multiprocessor."""
-    cluster = limits.largest_cluster
-    for count, slots in _KEEPING:
-        shape = Geometry(count, count, slots, cluster, held=held)
+    for threads, slots in _LONGER:
+        held = 6 if arrays == 2 and slots == 10 else _HELD
+        shape = Geometry(threads, threads, slots, limits.largest_cluster, held=held)
         fits = limits.shared_bytes // (arrays * shape.row_shared + RECORDS // 2)
-        if fits and count <= threads and words <= shape.words:
-            return shape._replace(blocks=min(fits, max(1, 256 * blocks // count)))
+        if fits and threads <= 512 // arrays and words <= shape.words:
+            most = blocks + 1 if held == 6 else blocks
+            return shape._replace(blocks=min(fits, max(1, 256 * most // threads) if blocks else 1))
     return None
 
 
 def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax of rows that need more than a warp's lanes: 64 registers a thread, 1024 threads a
     multiprocessor, 128 KiB of rows in flight in registers and as much again in shared memory."""
-    shape = _holding(words, limits)
+    shape = _first_fitting(words, limits, _FORWARD)
     if shape is not None:
         return shape._replace(blocks=1 if itemsize == 8 else 1024 // shape.threads)
-    return _keeping(words, 1, limits, 512, 1 if itemsize == 8 else 4, held=_HELD)
+    return _longer(words, 1, limits, 0 if itemsize == 8 else 4)
 
 
 def staged(words: int, limits: Limits) -> Geometry | None:
@@ -128,22 +133,21 @@ def staged(words: int, limits: Limits) -> Geometry | None:
 
 
 def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
-    """logsumexp: a warp a row, a block, or a cluster, eight words of a thread on their way and eight in use."""
-    blocks = 4 if itemsize < 8 else 1
-    if words <= 1024:
-        return Geometry(32, 128, 8, blocks=2 * blocks)
-    shape = Geometry(256, 256, 8, min(8, limits.largest_cluster) if words > 16384 else 1, blocks=blocks)
+    """logsumexp: a warp a row, a block, or a cluster, as many words of a thread on their way as it sums."""
+    if words <= 2048:
+        return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
+    cluster = min(8, limits.largest_cluster) if words > 65536 else 1
+    shape = Geometry(256, 256, 4, cluster, blocks=6 if itemsize < 8 else 1)
     return shape if words <= _STREAM and limits.largest_cluster else None
 
 
 def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax backward of rows that need more than a warp's lanes: as forward, twice the words."""
-    shape = _holding(words, limits, ((64, 4, 1), *_HOLDING[1:]))
+    shape = _first_fitting(words, limits, _BACKWARD)
     if shape is not None:
-        return shape._replace(blocks=1 if itemsize == 8 else 65536 // ((40 + 8 * shape.slots) * shape.threads))
-    if itemsize == 4 and words <= 256 * 16 * limits.largest_cluster:
-        return _keeping(words, 2, limits, 256, 3, held=_HELD - 1)
-    return _keeping(words, 2, limits, 256, 1 if itemsize == 8 else 2, held=_HELD)
+        registers = 104 if shape.slots == 8 else 80
+        return shape._replace(blocks=1 if itemsize == 8 else 65536 // (registers * shape.threads))
+    return _longer(words, 2, limits, 0 if itemsize == 8 else 2)
 
 
 def backward_staged(words: int, limits: Limits) -> Geometry | None:

@@ -103,18 +103,22 @@ softmax_columns(const Input* x, int64 x_outer_stride, int64 x_axis_stride, const
         });
         const State<Compute> state = over_column(states(), Merge());
         const bool undefined = state.m == infinity<Compute>();  // as in cuda.cu
-        if constexpr (kOperation == kLogSumExp) {
-            Compute lse = state.m + log(state.s);
-            const bool small = sizeof(Input) > 2 && state.s < Compute(1.125) && fabs(state.m) < Compute(0.125);
-            if (__syncthreads_or(small)) {
-                const Compute log_s = precise_log_sum(source, x_axis_stride, length, state.m);
-                if (small) lse = state.m + log_s;
+        Compute log_s = log(state.s);
+        if constexpr (sizeof(Input) > 2 && kOperation != kSoftmax) {
+            // As in cuda.cu; for log_softmax sooner, because merging left more roundings in s.
+            const bool lost = kOperation == kLogSoftmax ? state.s < Compute(2)
+                                                        : state.s < Compute(1.125) && fabs(state.m) < Compute(0.125);
+            if (__syncthreads_or(lost)) {
+                const Compute precise = precise_log_sum(source, x_axis_stride, length, state.m);
+                if (lost) log_s = precise;
             }
-            if (active && threadIdx.x < kColumns) *target = Narrow<Output>::one(lse);
+        }
+        if constexpr (kOperation == kLogSumExp) {
+            if (active && threadIdx.x < kColumns) *target = Narrow<Output>::one(state.m + log_s);
         } else {
             const Compute reference = state.m == -infinity<Compute>() ? Compute(0) : state.m;
             const Compute scale = undefined ? not_a_number<Compute>() : reciprocal(state.s);
-            const Compute log_s = undefined ? not_a_number<Compute>() : log(state.s);
+            if (undefined) log_s = not_a_number<Compute>();
             walk(source, x_axis_stride, length, Compute(0), [&](const Compute* values, int64 n) {
 #pragma unroll
                 for (int i = 0; i < kInFlight; ++i) {
