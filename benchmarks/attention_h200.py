@@ -11,6 +11,7 @@ over inputs of several times the last cache.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -57,16 +58,22 @@ def inputs(count: int, dtype: torch.dtype, device: str) -> list[Inputs]:
     ]
 
 
+@functools.cache
+def side_stream() -> torch.cuda.Stream:
+    """The stream that graphs are captured on; what a captured backward belongs to was made on it."""
+    return torch.cuda.Stream()
+
+
 def graph_of(calls: list[Call]) -> torch.cuda.CUDAGraph:
     """All the calls, one after the other."""
-    side = torch.cuda.Stream()
+    side = side_stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for call in calls:
             call()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         for call in calls:
             call()
     return graph
@@ -162,7 +169,10 @@ def backward(count: int, dtype: torch.dtype, device: str) -> Record:
     target = torch.empty_like(data[0][0])
 
     def gradients(way: Call) -> list[Call]:
-        merged = [list(way(*each)) for each in data]
+        with torch.cuda.stream(side_stream()):  # where forward ran, autograd runs backward
+            torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+            merged = [list(way(*each)) for each in data]
+        torch.cuda.synchronize()
         return [
             lambda m=m, d=d: torch.autograd.grad(m, d, up, retain_graph=True) for m, d in zip(merged, data, strict=True)
         ]

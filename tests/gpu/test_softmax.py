@@ -71,6 +71,24 @@ def test_rows_far_from_zero_keep_their_digits():
     check_forward(random_rows(4, 100, torch.float32) - 1e6, torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [3, 100, 300, 5000, 50257, 300001])
+def test_the_whole_range_of_numbers(length, dtype):
+    # The least number is what masks are filled with: a row of nothing else, and elements of -inf beside it.
+    least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
+    x = torch.full((4, length), least, dtype=dtype, device=DEVICE)
+    x[1, 1:] = -torch.inf
+    x[2, 0], x[3, length - 1] = most, 0
+    want = torch.zeros(4, length, dtype=torch.float64, device=DEVICE)
+    want[0] = 1 / length
+    want[1, 0] = want[2, 0] = want[3, length - 1] = 1
+    for y in (gpu.softmax(x, 1, dtype), gpu.softmax(x.t().contiguous(), 0, dtype).t()):
+        assert error(y, want) <= 2
+    logs = gpu.log_softmax(x, 1, dtype)
+    assert error(logs[0], want[0].log()) <= 2
+    assert (logs[1, 1:] == -torch.inf).all()
+
+
 def test_a_logsumexp_near_zero_keeps_its_small_terms():
     for length in (2, 3000, 50257, 300001, 1600001):  # the last two split over blocks
         for dtype in (torch.float32, torch.float64):

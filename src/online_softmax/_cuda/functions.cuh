@@ -51,14 +51,15 @@ struct Exp {
     }
 };
 
-// exp(x - m) of a result: with what rounding the difference leaves out, |x - m| / 2 units and most of the error otherwise, unless
-// the result is rounded to 16 bits anyway.
+// exp(x - m) of a result: with what rounding the difference leaves out, |x - m| / 2 units and most of the error
+// otherwise, unless the result is rounded to 16 bits anyway.
 template <class ExpFn>
 __device__ __forceinline__ float exponential(float x, float m) {
     if constexpr (ExpFn::kForSixteenBits) return ExpFn()(x - m);
-    x = maximum(x, m - maximum(200.0f, fabsf(m) * 0x1p-10f));  // far enough for 0; -inf would meet inf below
-    const float d = x - m, again = d + m;
-    const float lost = (x - again) - (m + (d - again));  // exactly
+    const float difference = x - m, again = difference + m;
+    const float exactly_lost = (x - again) - (m + (difference - again));
+    const float lost = difference < -200.0f ? 0.0f : exactly_lost;  // NaN where the difference is -inf
+    const float d = maximum(difference, -200.0f);                   // far enough for 0
     const float high = d * kLog2E;
     const float low = __fmaf_rn(d, kLog2ELow, __fmaf_rn(d, kLog2E, -high));
     const float y = exp2_fast(high);

@@ -136,7 +136,8 @@ def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """logsumexp: a warp a row, a block, or a cluster, as many words of a thread on their way as it sums."""
     if words <= 2048:
         return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
-    cluster = min(8, limits.largest_cluster) if words > 65536 else 1
+    # One block a row keeps up with memory only while many rows are on their way.
+    cluster = min(1 if words <= 12288 else 2 if words <= 40960 else 8, limits.largest_cluster)
     shape = Geometry(256, 256, 4, cluster, blocks=6 if itemsize < 8 else 1)
     return shape if words <= _STREAM and limits.largest_cluster else None
 
