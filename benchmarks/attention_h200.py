@@ -11,7 +11,6 @@ over inputs of several times the last cache.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import statistics
 import time
@@ -58,22 +57,12 @@ def inputs(count: int, dtype: torch.dtype, device: str) -> list[Inputs]:
     ]
 
 
-@functools.cache
-def side_stream() -> torch.cuda.Stream:
-    """The stream that graphs are captured on; what a captured backward belongs to was made on it."""
-    return torch.cuda.Stream()
-
-
 def graph_of(calls: list[Call]) -> torch.cuda.CUDAGraph:
-    """All the calls, one after the other."""
-    side = side_stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(side)
+    """All the calls, one after the other, on the current stream, which must not be the default one."""
+    for call in calls:
+        call()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         for call in calls:
             call()
     return graph
@@ -169,10 +158,7 @@ def backward(count: int, dtype: torch.dtype, device: str) -> Record:
     target = torch.empty_like(data[0][0])
 
     def gradients(way: Call) -> list[Call]:
-        with torch.cuda.stream(side_stream()):  # where forward ran, autograd runs backward
-            torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
-            merged = [list(way(*each)) for each in data]
-        torch.cuda.synchronize()
+        merged = [list(way(*each)) for each in data]
         return [
             lambda m=m, d=d: torch.autograd.grad(m, d, up, retain_graph=True) for m, d in zip(merged, data, strict=True)
         ]
@@ -211,8 +197,11 @@ def main(arguments: list[str] | None = None) -> None:
             spent = time.perf_counter() - started
             if spent > given.seconds:
                 return
-            say(forward(count, dtype, "cuda", compiled if spent < given.seconds * 2 / 3 else None))
-            say(backward(count, dtype, "cuda"))
+            # Autograd runs backward on the stream of forward, and graphs are captured on another than the default one.
+            with torch.cuda.stream(torch.cuda.Stream()):
+                say(forward(count, dtype, "cuda", compiled if spent < given.seconds * 2 / 3 else None))
+                say(backward(count, dtype, "cuda"))
+            torch.cuda.synchronize()
             torch.cuda.empty_cache()
 
 

@@ -120,7 +120,7 @@ def entries() -> set[str]:
     """file:entry of every kernel of the operations, as their sources have them."""
     import online_softmax
 
-    package = Path(online_softmax.__path__[0])
+    package = Path(online_softmax.__file__).parent
     found = set()
     for path in sorted((package / "ops").rglob("*.cu")):
         for text in path.read_text(encoding="utf-8").split('extern "C" __global__')[1:]:

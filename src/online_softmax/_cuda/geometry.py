@@ -137,7 +137,7 @@ def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     if words <= 2048:
         return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
     # One block a row keeps up with memory only while many rows are on their way.
-    cluster = min(1 if words <= 12288 else 2 if words <= 40960 else 8, limits.largest_cluster)
+    cluster = min(1 if words <= 16384 else 8, limits.largest_cluster)
     shape = Geometry(256, 256, 4, cluster, blocks=6 if itemsize < 8 else 1)
     return shape if words <= _STREAM and limits.largest_cluster else None
 
