@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from cases import DEVICE, random_rows
 
 import online_softmax as osm
@@ -151,6 +152,26 @@ def test_a_repeated_loss_in_a_graph_and_on_another_stream():
     graph.replay()
     wanted = osm.cross_entropy_with_grad(x, target)
     assert all(torch.equal(one, two) for one, two in zip(captured, wanted, strict=True))
+
+
+def test_a_first_and_a_repeated_loss_save_alike():
+    # torch.utils.checkpoint runs forward twice, and compares what is saved.
+    x = random_rows(6, 100, torch.float32).requires_grad_()
+    target = torch.arange(6, device=DEVICE)
+    want = torch.autograd.grad(torch.nn.functional.cross_entropy(x.tanh(), target), x)[0]
+    for _ in range(2):
+        loss = torch.utils.checkpoint.checkpoint(lambda h: osm.cross_entropy(h.tanh(), target), x, use_reentrant=False)
+        torch.testing.assert_close(torch.autograd.grad(loss, x)[0], want)
+
+
+def test_losses_of_rows_can_be_masked_in_place():
+    x = random_rows(6, 100, torch.float32).requires_grad_()
+    target = torch.arange(6, device=DEVICE)
+    mask = torch.arange(6, device=DEVICE) % 2.0
+    want = torch.autograd.grad((torch.nn.functional.cross_entropy(x, target, reduction="none") * mask).sum(), x)[0]
+    loss = osm.cross_entropy(x, target, reduction="none")
+    loss *= mask
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), x)[0], want)
 
 
 def test_streams_and_graphs():

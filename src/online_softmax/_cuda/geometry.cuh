@@ -2,6 +2,7 @@
 //   INPUT, OUTPUT   element types        THREADS  a block             GROUP   threads that share a row
 //   SLOTS           16-byte words a thread            CLUSTER  blocks that share a row
 //   PERSISTENT      1: clusters stay and take row after row; 0: one row each
+//   BLOCKS          blocks that should fit one multiprocessor    HELD     slots in registers, where kernels divide them
 #pragma once
 #include "numbers.cuh"
 

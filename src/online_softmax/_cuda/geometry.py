@@ -182,7 +182,6 @@ def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) ->
     return None
 
 
-LOSS_HELD = 8  # words of a thread in registers, packed: with 64 of those, room for all else
 _LOSS = (  # blocks that share a row, threads, words of a thread
     *((1, 64, 4), (1, 128, 4), (1, 192, 4), (1, 256, 4), (1, 384, 4), (1, 512, 4), (1, 384, 8), (1, 512, 8)),
     *((2, 256, 12), (2, 256, 14), (2, 256, 16), (3, 256, 16), (4, 256, 14), (4, 256, 16), (5, 256, 16), (6, 256, 16)),
@@ -214,7 +213,7 @@ def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, weighte
     for cluster, threads, slots in table:
         if words > cluster * threads * slots or cluster > largest:
             continue
-        held = 0 if capped else min(slots, LOSS_HELD)
+        held = 0 if capped else min(slots, _HELD)
         if weighted and held < slots:  # a word's weights need registers too
             held = max(0, held - 2)
         fits = limits.shared_bytes // ((slots - held) * threads * 16 + RECORDS // 2)

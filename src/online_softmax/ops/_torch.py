@@ -104,6 +104,11 @@ def stored(grad: Tensor | None) -> Tensor | None:
     return grad.resolve_neg() if grad is not None and grad.is_neg() else grad
 
 
+def own(output: Tensor) -> Tensor:
+    """An operator's output in its own memory: compilers take outputs for aligned, and for strangers to each other."""
+    return output.clone() if output.storage_offset() else output
+
+
 def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:
     """Register an operator that `run` computes on every device; returns its qualified name."""
     name = "online_softmax::" + schema.split("(", 1)[0]

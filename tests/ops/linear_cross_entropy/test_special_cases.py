@@ -1,6 +1,7 @@
 """Empty batches, rows that count for nothing, odd sizes and strides, extreme values, and what is refused."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.ops.linear_cross_entropy.common import WAYS, arguments, gradients, lo
 from tests.tolerances import close
 
 import online_softmax as osm
+from online_softmax.ops.linear_cross_entropy import products
 
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 
@@ -257,3 +259,41 @@ class TestErrors:
                 osm.linear_cross_entropy(torch.zeros(3, 4), sharded, torch.zeros(3, dtype=torch.int64))
         finally:
             distributed.destroy_process_group()
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"scale": 1.3}, {"scale": -0.7}, {"softcap": 3.0}])
+def test_the_predicted_class_is_that_of_whole_rows(options, dtype, way, impl):
+    # In bf16 scaled logits would tie that differ, and a softcap that saturates makes logits tie: the first one counts.
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(500, 8, generator=generator) * 2).to(dtype)
+    w = torch.randn(60, 8, generator=generator).to(dtype)
+    target = torch.zeros(len(x), dtype=torch.int64)
+    how = {"return_aux": True, "impl": impl, **options}
+    found = osm.linear_cross_entropy(x, w, target, **how, **WAYS[way])[1].predicted
+    assert torch.equal(found, osm.cross_entropy(x @ w.T, target, **how)[1].predicted)
+
+
+@EVERY_WAY
+def test_inputs_of_no_features(way, impl):
+    loss = osm.linear_cross_entropy(
+        torch.zeros(2, 3, 0), torch.zeros(5, 0), torch.zeros(2, 3, dtype=torch.int64), impl=impl, **WAYS[way]
+    )
+    close(loss, math.log(5.0), 4)
+
+
+def test_losses_that_wait_hold_one_chunk_together(impl, monkeypatch):
+    held = []
+
+    def counted(*arguments):
+        made = allocate(*arguments)
+        held.append(weakref.ref(made))
+        assert sum(each() is not None for each in held) == 1
+        return made
+
+    allocate = products.buffer
+    monkeypatch.setattr(products, "buffer", counted)
+    leaves, target = arguments(), common.targets()
+    waiting = [loss_of(leaves, target, memory="least", impl=impl) for _ in range(3)]
+    assert len(held) == len(waiting)

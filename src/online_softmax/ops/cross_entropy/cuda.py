@@ -68,14 +68,14 @@ def forward(
                 return call(stream, logits, target, weight, num_items)
     rows = logits.shape[0]
     compute = compute_dtype(logits.dtype)
-    # Copies are made before anything is counted: the row kernel may read them while rows are being counted.
-    given, target, beside = target, _target(logits, target), _side_by_side(logits)
     if gradient is not None and logits.dtype == torch.float64:
         # Checks of gradients are done in fp64 and demand equal bits of every backward: there is one way to make it.
         result = forward(logits, target, weight, num_items, options, aux=aux)
         one = torch.ones((), dtype=compute, device=logits.device)
         made = backward(logits, target, weight, *result.saved, options, one, None, gradient)
         return Forward(result.loss, *result.saved, result.z_loss, result.predicted, result.entropy, made)
+    # Copies are made before anything is counted: the row kernel may read them while rows are being counted.
+    given, target, beside = target, _target(logits, target), _side_by_side(logits)
     written, gradient = _gradient(logits, gradient)
     head = HEAD_BYTES // compute.itemsize
     packed = torch.empty(head + 3 * rows, dtype=compute, device=logits.device)
@@ -86,8 +86,10 @@ def forward(
         if aux
         else None
     )
-    # In half the time of torch.empty.
-    loss = losses if options.reduction == "none" else torch.empty_strided((), (), dtype=compute, device=logits.device)
+    if options.reduction == "none":
+        loss = losses.data  # no view for autograd, so that callers may change it in place
+    else:
+        loss = torch.empty_strided((), (), dtype=compute, device=logits.device)  # in half the time of torch.empty
     divisors, totals = packed[:2], Totals(logits, target, num_items, options)
     totals.count(target, weight, num_items, divisors)
     launch: kernels.Again | None = None
@@ -105,6 +107,8 @@ def forward(
         totals.reduce(out, target, divisors, loss)
         if key is not None and launch is not None and totals.blocks == 1:
             ready.keep_any(key, Call(logits, packed, gradient is not None, totals, launch))
+        if more is None:  # as from a kept call: checkpoints want what is computed again to be saved alike
+            return Packed(loss, packed, gradient)
     z_losses, predicted, entropies = more or (None, None, None)
     return Forward(loss, lses, lse_lows, divisors, z_losses, predicted, entropies, gradient)
 

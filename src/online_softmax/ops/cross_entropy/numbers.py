@@ -15,7 +15,7 @@ SERIES = {
         (-0.3333306908607483, 0.13326521217823029, -0.0533902570605278, 0.019664909690618515, -0.004769487772136927),
     ),
 }
-_SOFTCAPS = 1e-3, 1e4  # beyond these the terms' powers of softcap leave the range of fp32
+_SOFTCAPS = 1e-3, 3e3  # beyond these the terms' powers of softcap leave the normal numbers of fp32
 
 
 def factors(options: Options) -> tuple[float, float, float]:

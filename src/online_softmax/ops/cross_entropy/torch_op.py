@@ -35,6 +35,7 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
         and target.dtype is torch.int64
         and target.layout is torch.strided
         and not (target.is_nested or target.is_meta)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(target)  # as is_ordinary asks of input
         and input.ndim == 2
         and target.ndim == 1
         and target.shape[0] == input.shape[0]

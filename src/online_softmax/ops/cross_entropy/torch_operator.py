@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import LIBRARY, define, once, records
+from .._torch import LIBRARY, define, once, own, records
 from .arguments import check_range
 from .options import Forward, Options, Saved
 
@@ -42,7 +42,7 @@ def _run(
         logits, target, weight, count if items is None else items, options, aux=aux, gradient=True if early else None
     )
     none = logits.new_empty(0)
-    return tuple(none.clone() if part is None else part for part in result)
+    return tuple(none.clone() if part is None else own(part) for part in result)
 
 
 def _fake(logits: Tensor, *rest: Any) -> tuple[Tensor, ...]:

@@ -68,7 +68,7 @@ __device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {
 }
 
 // sum of losses / divisors[0] + z_loss * sum of lse^2 of kept rows / divisors[1].  What rows and divisors are is read past
-// the first cache: this launch may have begun before they were written.
+// the first cache, out of caution: this launch may have begun before they were written, and waits for that.
 extern "C" __global__ void __launch_bounds__(kThreads)
 loss_rows(const Compute* losses, const Compute* lses, const Label* labels, Pair* partial, const Compute* divisors,
           Compute* loss, int64 stride, int64 rows, int64 ignore_index, double z_loss) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ def prepare(
     dtype = _product_dtype(input, linear_weight, linear_bias)
     xp = namespace(input)
     return Prepared(
-        xp.reshape(input, (-1, input.shape[-1])) if input.ndim != 2 else input,
+        xp.reshape(input, (math.prod(batch), input.shape[-1])) if input.ndim != 2 else input,
         linear_weight,
         linear_bias,
         _target(target, input, batch, classes, options),
@@ -109,7 +110,7 @@ def _ordinary(input: Any, linear_weight: Any, target: Any, options: Options, mem
         return None
     batch = tuple(rows)
     if input.ndim > 2:
-        input, target = input.reshape(-1, input.shape[-1]), target.reshape(-1)
+        input, target = input.reshape(target.numel(), input.shape[-1]), target.reshape(-1)
     return Prepared(input, linear_weight, None, target, None, None, options, None, memory, batch, dtype)
 
 

@@ -18,6 +18,8 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     `wanted` says which gradients are made now, or later by `backward`: the chunks depend on it.  `last`, the same for
     both, holds logits that backward need not compute again.
     """
+    if last is not None:
+        last.make_room()
     count = problem.input.shape[0]
     kept, index = without_ignored_rows(problem, aux)
     kept, walk = _walk(kept)

@@ -64,7 +64,8 @@ class CudaTargets:
         lses = torch.stack([result.lse for result in results])
         lows = torch.stack([result.lse_low for result in results])
         out = self._table(3, self.compute)
-        loss, lse, lse_low = out[0], out[1], out[2]
+        # .data: no view of what is saved for backward, so that the caller may write to the losses.
+        loss, lse, lse_low = out[0].data, out[1], out[2]
         reported_z = float(options.z_loss) if options.reduction == "none" else 0.0
         tables = (losses.data_ptr(), lses.data_ptr(), lows.data_ptr())
         self._launch("merge_shards", *tables, reported_z, loss.data_ptr(), lse.data_ptr(), lse_low.data_ptr())

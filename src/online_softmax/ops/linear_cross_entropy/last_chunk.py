@@ -21,12 +21,16 @@ class LastChunk:
     def __init__(self) -> None:
         self._buffer: Array | None = None
 
-    def keep(self, buffer: Array) -> None:
-        """Hold `buffer`, and nothing else in this process."""
-        newest = LastChunk._newest
-        older = None if newest is None else newest()
+    @classmethod
+    def make_room(cls) -> None:
+        """Let go of what the newest holds, before another chunk is allocated."""
+        older = None if LastChunk._newest is None else LastChunk._newest()
         if older is not None:
             older._buffer = None
+
+    def keep(self, buffer: Array) -> None:
+        """Hold `buffer`, and nothing else in this process."""
+        self.make_room()
         self._buffer = buffer
         LastChunk._newest = weakref.ref(self)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..._arrays import Array, device
 from ..cross_entropy.options import Forward, Options
+from ..cross_entropy.terms import capped
 from .divisors import batch_divisors
 from .shard import Shard, Targets
 
@@ -17,7 +18,7 @@ class Part(NamedTuple):
     shard: Shard
     start: int
     best: Any
-    """(M,) the largest logit, only with aux."""
+    """(M,) the logit of the predicted class, only with aux."""
     result: Forward
 
 
@@ -66,12 +67,15 @@ def _reduced(xp: Any, ce: Array, z: Array | None, divisors: Array, options: Opti
 
 def _predicted(xp: Any, parts: Sequence[Part], options: Options) -> Array:
     """The first class with the largest logit; the first NaN where there is one."""
-    _, _, first, result = parts[0]
-    best: Any = first * options.scale
-    index: Any = result.predicted
-    for _, start, logit, result in parts[1:]:
-        value = logit * options.scale
+    best: Any = None
+    index: Any = None
+    for _, start, logit, result in parts:
+        # As cross_entropy compares them: in the compute dtype, and equal where the softcap makes them so.
+        value = capped(xp, xp.astype(logit, result.lse.dtype), options)
         predicted: Any = result.predicted
+        if best is None:
+            best, index = value, predicted
+            continue
         better = (value > best) | (xp.isnan(value) & ~xp.isnan(best))
         best, index = xp.where(better, value, best), xp.where(better, start + predicted, index)
     return index

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch import LIBRARY, define
+from .._torch import LIBRARY, define, own
 from ..cross_entropy.options import Forward, Options, Saved
 from .api import check
 from .arguments import Prepared
@@ -65,7 +65,7 @@ def _run(*arguments: Any) -> tuple[Tensor, ...]:
     result = without_autograd(ready, aux, Wanted(*wanted) if any(wanted) else None, early, impl)
     gradients = result.gradient or (None, None, None)
     none = result.lse.new_empty(0)
-    return tuple(none.clone() if part is None else part for part in (*result[:7], *gradients))
+    return tuple(none.clone() if part is None else own(part) for part in (*result[:7], *gradients))
 
 
 def _fake(*arguments: Any) -> tuple[Tensor, ...]:

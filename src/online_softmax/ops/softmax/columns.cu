@@ -106,8 +106,9 @@ softmax_columns(const Input* x, int64 x_outer_stride, int64 x_axis_stride, const
         Compute log_s = log(state.s);
         if constexpr (sizeof(Input) > 2 && kOperation != kSoftmax) {
             // As in cuda.cu; for log_softmax sooner, because merging left more roundings in s.
-            const bool lost = kOperation == kLogSoftmax ? state.s < Compute(2)
-                                                        : state.s < Compute(1.125) && fabs(state.m) < Compute(0.125);
+            const bool shows = kOperation == kLogSoftmax ? state.s < Compute(2)
+                                                         : state.s < Compute(1.125) && fabs(state.m) < Compute(0.125);
+            const bool lost = active && shows;  // beyond the last column s is 0
             if (__syncthreads_or(lost)) {
                 const Compute precise = precise_log_sum(source, x_axis_stride, length, state.m);
                 if (lost) log_s = precise;
