@@ -1,6 +1,6 @@
 // Multiplies a gradient by one number that only the device knows; when it is 1, as it nearly always is, nothing is
 // read and nothing is written.
-#include "../../_cuda/async.cuh"
+#include "../../_cuda/numbers.cuh"
 
 using namespace online_softmax;
 
@@ -8,7 +8,6 @@ using Element = ELEMENT;
 using Compute = COMPUTE;
 
 extern "C" __global__ void __launch_bounds__(512) rescale(Element* gradient, const Compute* by, int64 count) {
-    wait_for_previous_launch();
     const Compute factor = *by;
     if (factor == Compute(1)) return;
     constexpr int per_word = kPerWord<Element>;
