@@ -1,7 +1,6 @@
 // Gradients of softmax and log_softmax for rows that a few warps, a block or a cluster keep, as backward.cu: both arrays are
 // read once.  As in block.cu, a thread takes HELD words of each array into registers and the rest into shared memory.
 #include "../../_cuda/exchange.cuh"
-#include "../../_cuda/words.cuh"
 #include "gradient.cuh"
 
 using namespace online_softmax;
@@ -17,15 +16,6 @@ __device__ __forceinline__ uint4* y_slots() {  // this thread's, kGroup apart
     return words + threadIdx.x / kGroup * (kGroup * kKept) + threadIdx.x % kGroup;
 }
 __device__ __forceinline__ uint4* grad_slots() { return y_slots() + kThreads * kKept; }
-
-__device__ __forceinline__ Compute sum_of_word(uint4 grad, uint4 y) {
-    Compute results[kElements], gradients[kElements], partial = 0;
-    unpack_word<Input>(y, results);
-    unpack_word<Input>(grad, gradients);
-#pragma unroll
-    for (int k = 0; k < kElements; ++k) partial += summand(gradients[k], results[k]);
-    return partial;
-}
 
 // A word of a gradient whose rows start off the words of the result.
 __device__ __forceinline__ uint4 gather_word(const Input* from, bool whole) {

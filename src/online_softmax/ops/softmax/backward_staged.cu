@@ -2,7 +2,6 @@
 // read a second time, and then the second-level cache has them.  The clusters stay, and the next row's words take the place of
 // this one's as the results leave.
 #include "../../_cuda/exchange.cuh"
-#include "../../_cuda/words.cuh"
 #include "gradient.cuh"
 
 using namespace online_softmax;
@@ -12,15 +11,6 @@ static_assert(kPersistent && kGroup == kThreads, "clusters stay");
 constexpr int kBatch = 2;  // words a thread takes at once
 
 extern __shared__ uint4 words[];
-
-__device__ __forceinline__ Compute sum_of_word(uint4 grad, uint4 y) {
-    Compute results[kElements], gradients[kElements], partial = 0;
-    unpack_word<Input>(y, results);
-    unpack_word<Input>(grad, gradients);
-#pragma unroll
-    for (int k = 0; k < kElements; ++k) partial += summand(gradients[k], results[k]);
-    return partial;
-}
 
 // Words beyond shared memory; the gradient's rows may start off the words of the result.
 __device__ __forceinline__ void load_pair(uint4& y, uint4& grad, const Input* y_row, const Input* grad_row,

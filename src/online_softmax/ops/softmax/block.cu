@@ -3,8 +3,7 @@
 // A thread takes HELD of its words into registers, by ordinary loads that are all asked for before the first is needed, and the
 // rest into shared memory.  16-bit words stay packed.  Each warp sums exponentials against the maximum of its own part;
 // when the row's state is known, the words are exponentiated again, against the row's maximum.
-#include "../../_cuda/summary.cuh"
-#include "../../_cuda/words.cuh"
+#include "precise_log.cuh"
 
 using namespace online_softmax;
 
@@ -66,35 +65,13 @@ __device__ __forceinline__ State<Compute> state_of_lanes(const uint4* held, Comp
     }
 }
 
-// log s of a row whose maximum holds nearly all of the sum: s = 1 + rest rounds the rest away, so the sum is taken
-// again without one maximal element.
 __device__ Compute precise_log_sum(const uint4* held, Compute edge, Compute m, States& exchange) {
-    Compute rest = 0, maxima = 0;
-    const auto add = [&](const uint4& word) {
-        Compute values[kElements], partial = 0;
-        unpack_word<Input>(word, values);
+    SumWithoutMaxima sum{m};
 #pragma unroll
-        for (int k = 0; k < kElements; ++k) {
-            if (values[k] == m) maxima += 1;
-            else partial += Exp()(values[k] - m);
-        }
-        rest += partial;
-    };
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) add(held[i]);
+    for (int i = 0; i < kHeld; ++i) sum.rest += sum.rest_of(held[i]);
 #pragma unroll 1
-    for (int j = 0; j < kKept; ++j) add(kept_slots()[j * kGroup]);
-    if (edge == m) maxima += 1;
-    else rest += Exp()(edge - m);
-    rest = lane_sum<kLanes>(rest), maxima = lane_sum<kLanes>(maxima);
-    if constexpr (!kWithinWarp) {
-        const Compute record[2] = {rest, maxima};
-        const Compute* records = exchange.swap(record);
-        rest = maxima = 0;
-        for_my_records<Compute, 2>(records, [&](const Compute* r) { rest += r[0], maxima += r[1]; });
-        rest = lane_sum<32>(rest), maxima = lane_sum<32>(maxima);
-    }
-    return log1p((maxima - 1) + rest);
+    for (int j = 0; j < kKept; ++j) sum.rest += sum.rest_of(kept_slots()[j * kGroup]);
+    return sum.log_of_row(edge, exchange);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)

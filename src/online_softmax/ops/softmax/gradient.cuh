@@ -1,7 +1,7 @@
 // The gradients of softmax and log_softmax, element by element, around one sum over the row.
 #pragma once
 #include "../../_cuda/functions.cuh"
-#include "../../_cuda/geometry.cuh"
+#include "../../_cuda/words.cuh"
 
 namespace online_softmax {
 
@@ -12,6 +12,15 @@ using ExpOfResult = Either<sizeof(Input) == 2 && sizeof(Output) == 2, FastExp, E
 template <class A>
 __device__ __forceinline__ A summand(A gradient, A y) {
     return kGradient == kOfSoftmax ? gradient * y : gradient;
+}
+
+__device__ __forceinline__ Compute sum_of_word(uint4 grad, uint4 y) {
+    Compute results[kElements], gradients[kElements], partial = 0;
+    unpack_word<Input>(y, results);
+    unpack_word<Input>(grad, gradients);
+#pragma unroll
+    for (int k = 0; k < kElements; ++k) partial += summand(gradients[k], results[k]);
+    return partial;
 }
 
 template <class A>

@@ -4,8 +4,7 @@
 // A thread's words come in chunks.  Each is summarised as it lands, while later ones are on their way; when the row's
 // state is known the words are read from shared memory again.  The clusters stay, and the next row's words take the
 // place of this one's, chunk by chunk, as the results leave.
-#include "../../_cuda/summary.cuh"
-#include "../../_cuda/words.cuh"
+#include "precise_log.cuh"
 
 using namespace online_softmax;
 
@@ -62,36 +61,19 @@ struct Summarise {
     }
 };
 
-// log s of a row whose maximum holds nearly all of the sum, as in cuda.cu; the row's words are still in shared memory.
+// The row's words are still in shared memory.
 __device__ Compute precise_log_sum(Compute edge, Compute m, States& exchange) {
-    Compute rest = 0, maxima = 0;
-    const auto add = [&](const uint4 (&held)[kChunkSlots]) {
-        Compute partial = 0;
-#pragma unroll
-        for (int i = 0; i < kChunkSlots; ++i) {
-            Compute values[kElements];
-            unpack_word<Input>(held[i], values);
-#pragma unroll
-            for (int k = 0; k < kElements; ++k) {
-                if (values[k] == m) maxima += 1;
-                else partial += Exp()(values[k] - m);
-            }
-        }
-        rest += partial;
-    };
+    SumWithoutMaxima sum{m};
 #pragma unroll 1
     for (int chunk = 0; chunk < kChunks; ++chunk) {
         uint4 held[kChunkSlots];
         Kept().load(held, chunk * kChunkWords);
-        add(held);
+        Compute partial = 0;
+#pragma unroll
+        for (int i = 0; i < kChunkSlots; ++i) partial += sum.rest_of(held[i]);
+        sum.rest += partial;
     }
-    if (edge == m) maxima += 1;
-    else rest += Exp()(edge - m);
-    const Compute record[2] = {lane_sum<32>(rest), lane_sum<32>(maxima)};
-    const Compute* records = exchange.swap(record);
-    rest = maxima = 0;
-    for_my_records<Compute, 2>(records, [&](const Compute* r) { rest += r[0], maxima += r[1]; });
-    return log1p((lane_sum<32>(maxima) - 1) + lane_sum<32>(rest));
+    return sum.log_of_row(edge, exchange);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)

@@ -1,7 +1,6 @@
 // logsumexp: a warp, a block or a cluster walks along its row, the next words on their way while it sums the last.
 // Nothing is kept: where rounding took small terms from a result near zero, the row is read again.
-#include "../../_cuda/summary.cuh"
-#include "../../_cuda/words.cuh"
+#include "precise_log.cuh"
 
 using namespace online_softmax;
 
@@ -12,36 +11,19 @@ using ExpOf = Either<sizeof(Input) == 2 && !kDouble, FastExp, Exp>::type;
 using States = Exchange<Compute, 2>;
 constexpr int kStep = kSlots * kGroup;
 
-// log s of a row whose maximum holds nearly all of the sum: s = 1 + rest rounds the rest away, so the sum is taken
-// again without one maximal element.
 __device__ __forceinline__ Compute precise_log_sum(const Input* source, const Part& part, int thread, Compute edge,
                                                    Compute m, States& exchange) {
-    Compute rest = 0, lost = 0, maxima = 0;
+    SumWithoutMaxima sum{m};
+    Compute lost = 0;
 #pragma unroll 1
     for (int word = thread; word < part.whole_to; word += kGroup) {
-        Compute values[kElements], partial = 0;
-        unpack_word<Input>(load_word(source, part, word, word_of_minus_infinity<Input>()), values);
-#pragma unroll
-        for (int k = 0; k < kElements; ++k) {
-            if (values[k] == m) maxima += 1;
-            else partial += Exp()(values[k] - m);
-        }
+        const Compute partial = sum.rest_of(load_word(source, part, word, word_of_minus_infinity<Input>()));
         // A thread may have thousands of terms: what each addition rounds away goes into the next one.
-        const Compute term = partial - lost, sum = rest + term;
-        lost = (sum - rest) - term;
-        rest = sum;
+        const Compute term = partial - lost, both = sum.rest + term;
+        lost = (both - sum.rest) - term;
+        sum.rest = both;
     }
-    if (edge == m) maxima += 1;
-    else rest += Exp()(edge - m);
-    rest = lane_sum<kLanes>(rest), maxima = lane_sum<kLanes>(maxima);
-    if constexpr (!kWithinWarp) {
-        const Compute record[2] = {rest, maxima};
-        const Compute* records = exchange.swap(record);
-        rest = maxima = 0;
-        for_my_records<Compute, 2>(records, [&](const Compute* r) { rest += r[0], maxima += r[1]; });
-        rest = lane_sum<32>(rest), maxima = lane_sum<32>(maxima);
-    }
-    return log1p((maxima - 1) + rest);
+    return sum.log_of_row(edge, exchange);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
