@@ -1,7 +1,7 @@
 """Every kernel once, on small, uneven and unaligned inputs, under each tool of compute-sanitizer: make gpu-sanitize.
 
-python tests/gpu/sanitize.py          compiles, runs itself under every tool, prints a line for each; fails on errors
-python tests/gpu/sanitize.py --reach  calls the kernels and nothing else
+python tests/gpu/sanitize.py [SECONDS]  compiles, runs itself under every tool, prints a line for each; fails on errors
+python tests/gpu/sanitize.py --reach    calls the kernels and nothing else
 """
 
 from __future__ import annotations
@@ -109,11 +109,13 @@ def reach_linear(device: str) -> None:
 
 
 def reach(device: str = "cuda") -> None:
-    """Calls everything."""
-    reach_linear(device)
-    reach_softmax(device)
-    reach_cross_entropy(device)
-    reach_attention(device)
+    """Calls everything, and says what is done."""
+    start = time.perf_counter()
+    for part in (reach_linear, reach_attention, reach_softmax, reach_cross_entropy):
+        part(device)
+        if device == "cuda":
+            torch.cuda.synchronize()
+            print(f"{part.__name__}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
 def entries() -> set[str]:
@@ -147,25 +149,28 @@ def rehearse(device: str) -> None:
         compile_all(found, device_limits(0).arch)
 
 
-def run_tool(tool: str) -> tuple[str, bool]:
-    """One line about the tool's findings, and whether they are none."""
+def run_tool(tool: str, limit_s: float) -> bool:
+    """Prints one line about the tool's findings, more if there are any; whether they are none."""
     # What libraries ask the driver for on trial is no error of a kernel.
     options = ["--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no"]
     command = ["compute-sanitizer", *options, sys.executable, __file__, "--reach"]
     start = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return f"{tool}: not done after {LIMIT_S} s", False
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        print(f"{tool}: not done after {limit_s:.0f} s", (error.stdout or b"").decode()[-2000:], sep="\n", flush=True)
+        return False
     spent = f"{time.perf_counter() - start:.0f} s"
     summary = [line.strip("= ") for line in done.stdout.splitlines() if "SUMMARY" in line]
     if done.returncode == 0 and summary and "every kernel ran" in done.stdout:
-        return f"{tool}: {'; '.join(summary)} ({spent})", True
+        print(f"{tool}: {'; '.join(summary)} ({spent})", flush=True)
+        return True
     print("\n".join([*done.stdout.splitlines()[:60], *done.stderr.splitlines()[-20:]]))
-    return f"{tool}: FAILED, exit status {done.returncode}; {'; '.join(summary) or 'no summary'} ({spent})", False
+    print(f"{tool}: FAILED, exit status {done.returncode}; {'; '.join(summary) or 'no summary'} ({spent})", flush=True)
+    return False
 
 
-def main() -> int:
+def main(limit_s: float) -> int:
     """The number of tools that found something or could not run."""
     if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on the path: it comes with the CUDA toolkit")
@@ -176,9 +181,8 @@ def main() -> int:
         f"kernels: {len(every & reached)} of {len(every)}", *(f"  not reached here: {name}" for name in every - reached)
     )
     with ThreadPoolExecutor(len(TOOLS)) as pool:
-        lines = list(pool.map(run_tool, TOOLS))
-    print(*(line for line, _ in lines), sep="\n")
-    return sum(not clean for _, clean in lines)
+        clean = list(pool.map(lambda tool: run_tool(tool, limit_s), TOOLS))
+    return clean.count(False)
 
 
 if __name__ == "__main__":
@@ -189,4 +193,4 @@ if __name__ == "__main__":
         torch.cuda.synchronize()
         print("every kernel ran")
     else:
-        sys.exit(main())
+        sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else LIMIT_S))
