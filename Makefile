@@ -18,7 +18,7 @@ lint: $(VENV)/ready
 
 # Several test processes share the cores: threads of torch that wait should leave them to the others.
 pytest: $(VENV)/ready
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=15
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 # On a machine with a GPU.  Nothing is installed: $(PYTHON) has a torch for the GPU, and what the build and tests import.
 MINUTES ?= 15
