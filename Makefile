@@ -45,10 +45,12 @@ gpu-bench: build/gpu/done
 # The compiled kernels are part of the installation: it is renewed when one of their sources changes.
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
+# pip compiles what it installs on one core, compileall on all; a few files are for other versions of Python.
 $(VENV)/ready: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli,workshop]"
+	$(BIN)/python -m pip install --quiet --no-compile --group test --group lint --editable ".[cli,workshop]"
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	touch $@
 
 clean:
