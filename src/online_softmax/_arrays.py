@@ -126,7 +126,9 @@ def default_float(xp: Any) -> Any:
     """The dtype integers and bools become: NumPy float64, torch's default dtype, the library's own default."""
     if is_torch_namespace(xp):
         return sys.modules["torch"].get_default_dtype()
-    return xp.float64 if is_numpy_namespace(xp) else xp.asarray(0.0).dtype
+    if is_numpy_namespace(xp):
+        return xp.float64
+    return xp.__array_namespace_info__().default_dtypes()["real floating"]
 
 
 def as_floating(x: Array, name: str) -> Array:
