@@ -77,14 +77,38 @@ def as_array(x: Any, name: str) -> Array:
 
 
 def dense(x: Array, name: str) -> Array:
-    """The tensor, as its memory holds it: negative views are copied, sparse and nested tensors refused."""
+    """The tensor, as its memory holds it: negative views are copied, sparse and nested tensors refused.
+
+    Every tensor that is no ordinary one (`ops._torch.is_ordinary`) passes here.
+    """
     if x.is_nested:
         raise TypeError(f"{name} is a nested tensor; wanted a dense one")
     if x.layout != sys.modules["torch"].strided:
         raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    refuse_transforms()
     if not sys.modules["torch"].compiler.is_compiling() and x.is_neg():
         return x.resolve_neg()  # z.conj().imag, which a kernel would read as z.imag
     return x
+
+
+def refuse_transforms() -> None:
+    """torch.func transforms would bypass the gradients defined here, forward-mode autograd lose its tangents, and a
+    trace see nothing of what kernels do."""
+    torch = sys.modules["torch"]
+    if torch.compiler.is_compiling():
+        return
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotImplementedError(
+            "online_softmax functions do not support torch.func transforms (vmap, grad, jvp, …): "
+            "they take batches of any shape directly, and .backward() or torch.autograd.grad for gradients"
+        )
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise NotImplementedError("online_softmax functions have no forward-mode derivatives: leave dual_level first")
+    if torch._C._get_tracing_state() is not None:
+        raise NotImplementedError(
+            "online_softmax functions do not support torch.jit.trace, nor what is built on it: "
+            "use torch.compile or torch.export"
+        )
 
 
 def _from_numpy_like(x: Any, name: str) -> np.ndarray:

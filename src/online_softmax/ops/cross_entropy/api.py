@@ -168,11 +168,8 @@ def _tensors() -> Any:
 
 def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """The arguments in the form of implementations; the commonest ones are that already."""
-    if is_tensor(input):
-        if weight is None and num_items is None and _tensors().are_rows_and_indices(input, target):
-            return as_they_are(input, target, options)
-        # vmap, grad, jvp of a tensor get their error before anything is reshaped.
-        _tensors().refuse_transforms()
+    if weight is num_items is None and is_tensor(input) and _tensors().are_rows_and_indices(input, target):
+        return as_they_are(input, target, options)
     return prepare(input, target, weight, num_items, options)
 
 

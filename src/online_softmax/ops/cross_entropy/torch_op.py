@@ -17,14 +17,14 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored, undecorated_apply
+from .._torch import is_ordinary, is_plain, records, stored, undecorated_apply
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
+__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows"]
 
 
 def are_rows_and_indices(input: Tensor, target: Any) -> bool:
