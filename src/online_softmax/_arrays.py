@@ -15,6 +15,8 @@ Array = Any
 """A NumPy array, a torch tensor, or an array of any library that has the array-API standard."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+# A tuple: torch.compile does not follow a union of types.
+_NUMPY_LIKE = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
 _NUMPY_FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 
 
@@ -24,6 +26,12 @@ def is_tensor(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def compiling() -> bool:
+    """Whether torch.compile or torch.export follows this call."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def detached(x: Any) -> Any:
     """A tensor without its autograd history; anything else as it is."""
     return x.detach() if is_tensor(x) else x
@@ -31,7 +39,7 @@ def detached(x: Any) -> Any:
 
 def is_numpy_like(x: object) -> bool:
     """Whether x is a NumPy array or scalar, or something that becomes one: a number, list or tuple."""
-    return isinstance(x, np.ndarray | np.generic | bool | int | float | complex | list | tuple)
+    return isinstance(x, _NUMPY_LIKE)
 
 
 def namespace(*arrays: Array) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import answers_synonyms, flag, integer
-from ..._arrays import Array, as_array, detached, is_tensor, namespace
+from ..._arrays import Array, as_array, compiling, detached, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
 from .options import Aux, Forward, Options, Packed
@@ -136,10 +136,12 @@ def cross_entropy_with_grad(
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
     return_aux = flag("return_aux", return_aux)
     ready = _prepared(detached(input), detached(target), detached(weight), num_items, options)
-    if device_type(ready.logits) == "cpu":
-        check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
-    module = implementation("cross_entropy", ready.logits, impl)
     logits, target, weight = ready.logits, ready.target, ready.weight
+    module: Any = _tensors().operators(logits, impl) if is_tensor(logits) else None
+    if module is None:
+        if device_type(logits) == "cpu":
+            check_range(target, logits.shape[1], ignore_index, ready.shape)
+        module = implementation("cross_entropy", logits, impl)
     # A gradient of the mean or sum comes from the loss's own pass; one of unreduced losses needs a second.
     made = True if reduction != "none" else None
     result = module.forward(logits, target, weight, ready.num_items, options, aux=return_aux, gradient=made)
@@ -191,6 +193,8 @@ def check_targets(input: Array, target: Array, *, ignore_index: int = -100) -> N
     For GPU tensors, whose targets `cross_entropy` does not check because that would stall the device: this does, and
     waits for the device. `input` is (C,), (N, C) or (N, C, d1, …), `target` the class indices; probabilities pass.
     """
+    if compiling():
+        raise NotImplementedError("check_targets reads what targets hold, which no graph can: call it in eager mode")
     ignore_index = integer("ignore_index", ignore_index)
     input = as_array(input, "input")
     target = fitting_target(target, input)

@@ -24,7 +24,7 @@ from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows"]
+__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "operators"]
 
 
 def are_rows_and_indices(input: Tensor, target: Any) -> bool:
@@ -54,6 +54,12 @@ def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) ->
         return loss
     loss = _recorded(logits, target, None, (None, options, False, False, module))
     return loss
+
+
+def operators(logits: Tensor, impl: str) -> torch_operator.Operators | None:
+    """What stands in for an implementation under torch.compile, and for fake and subclass tensors."""
+    compiled = type(logits) is not Tensor or torch.compiler.is_compiling()
+    return torch_operator.Operators(impl) if compiled else None
 
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward | Packed:

@@ -43,8 +43,8 @@ def linear_cross_entropy(ready: Prepared, aux: bool, impl: str) -> Forward:
 
 def with_grads(ready: Prepared, aux: bool, wanted: Wanted, impl: str) -> Forward:
     """Loss and gradients in one call, nothing recorded."""
-    if torch.compiler.is_compiling():
-        raise NotImplementedError("linear_cross_entropy_with_grads is not for torch.compile: use linear_cross_entropy")
+    if not is_plain(ready.input, ready.linear_weight, ready.target):
+        return torch_operator.call_with_grads(ready, aux, wanted, impl)
     check(ready)
     return without_autograd(ready, aux, wanted, True, impl)
 
