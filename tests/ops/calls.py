@@ -1,5 +1,6 @@
 """A call of every public function on tensors, for what has to hold for all of them."""
 
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -91,6 +92,15 @@ CALLS = {
     "nn.functional": lambda a, _: (F.softmax(a.x, 1), F.logsumexp(a.x, 1), F.cross_entropy(a.x, a.t, a.weight)),
     "special": lambda a, _: osm.special.logsumexp(a.x, b=a.weight),
 }
+
+
+@contextmanager
+def process_group_of_one():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def run(name, a, impl="auto"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.ops.calls import CALLS, run, tensors
+from tests.ops.calls import CALLS, process_group_of_one, run, tensors
 
 import online_softmax as osm
 import online_softmax.nn
@@ -47,22 +47,18 @@ def test_distributed_functions_too():
     from online_softmax import distributed as od
 
     a = tensors()
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with torch.device("meta"):
-            results = [
-                od.softmax(a.x),
-                od.logsumexp(a.x),
-                od.cross_entropy(a.x, a.t, z_loss=0.1, label_smoothing=0.1),
-                od.linear_cross_entropy(a.q[0], a.w, a.t),
-                od.ring_attention(*[a.q[:, None]] * 3, causal=True, lengths=[3]),
-                od.all_merge(osm.State.of(a.x)).m,
-                od.shard_sequence(a.q, 1),
-                od.gather_sequence(a.q, lengths=[3], axis=1),
-            ]
-            results += a.gradients(results)
-    finally:
-        torch.distributed.destroy_process_group()
+    with process_group_of_one(), torch.device("meta"):
+        results = [
+            od.softmax(a.x),
+            od.logsumexp(a.x),
+            od.cross_entropy(a.x, a.t, z_loss=0.1, label_smoothing=0.1),
+            od.linear_cross_entropy(a.q[0], a.w, a.t),
+            od.ring_attention(*[a.q[:, None]] * 3, causal=True, lengths=[3]),
+            od.all_merge(osm.State.of(a.x)).m,
+            od.shard_sequence(a.q, 1),
+            od.gather_sequence(a.q, lengths=[3], axis=1),
+        ]
+        results += a.gradients(results)
     assert {x.device.type for x in results} == {"cpu"}
 
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from tests.ops.calls import CALLS, Tensors, run, tensors
+from tests.ops.calls import CALLS, Tensors, process_group_of_one, run, tensors
 from torch.autograd import forward_ad
 
 import online_softmax as osm
@@ -57,3 +57,20 @@ def test_a_batch_of_gradients(function):
         torch.autograd.grad(y, x, torch.stack([torch.ones_like(y)] * 2), is_grads_batched=True, retain_graph=True)
     with pytest.raises(NotImplementedError, match="vectorize"):
         torch.autograd.functional.jacobian(FUNCTIONS[function], x, vectorize=True)
+
+
+def test_a_batch_of_gradients_of_distributed_functions():
+    from online_softmax import distributed as od
+
+    a = tensors()
+    with process_group_of_one():
+        results = [
+            od.softmax(a.x),
+            od.logsumexp(a.x),
+            od.cross_entropy(a.x, a.t),
+            od.linear_cross_entropy(a.q[0], a.w, a.t),
+            od.ring_attention(*[a.q[:, None]] * 3, lengths=[3]),
+        ]
+        for y in results:
+            with pytest.raises(NotImplementedError, match="is_grads_batched"):
+                torch.autograd.grad(y, a[:3], torch.stack([y.detach()] * 2), is_grads_batched=True, allow_unused=True)

@@ -134,10 +134,12 @@ def once(*_: Any) -> None:
 
 
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `backward` whose result cannot be differentiated again: that raises, rather than count as constant."""
+    """A `backward` of `stored` gradients whose result cannot be differentiated again: that raises, rather than count
+    as constant."""
 
     @functools.wraps(backward)
     def wrapper(ctx: Any, *grads: Any) -> Any:
+        grads = tuple(map(stored, grads))
         with torch.no_grad():
             found = backward(ctx, *grads)
         if not torch.is_grad_enabled():  # no create_graph=True

@@ -135,7 +135,6 @@ class _Attention(torch.autograd.Function):
         options, impl = ctx.how
         if grad_out is None and grad_lse is None:
             return (None,) * 6
-        grad_out, grad_lse = stored(grad_out), stored(grad_lse)
         if grad_out is None:
             grad_out = torch.zeros_like(result[0])
         grad_mask = None
