@@ -56,7 +56,7 @@ def cross_entropy(
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
         The gradient takes the memory of `input`, whose values are lost. Needs a tensor that autograd records, not a
-        leaf; a second backward raises.
+        leaf, with the classes last in memory; a second backward raises.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row, from the same pass; lse is differentiable.
     impl : {"auto", "reference", "cpu", "cuda"}

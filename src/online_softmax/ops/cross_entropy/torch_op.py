@@ -95,7 +95,10 @@ def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
     if shares_memory_with_itself(input.shape, input.stride(), 1):
         raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
     if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
-        raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")
+        raise ValueError(
+            f"inplace=True, but input of shape {tuple(input.shape)} has strides {input.stride()}; wanted classes that "
+            "are last in memory, such as those of logits (N, d1, …, C) that are given as logits.movedim(-1, 1)"
+        )
 
 
 class _CrossEntropy(torch.autograd.Function):
