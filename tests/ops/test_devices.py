@@ -1,11 +1,12 @@
-"""torch's default device is where a program's own new tensors go; results go where the arguments are."""
+"""Where results are, and of what kind: as the arguments, wherever torch would put new tensors, with data or without."""
 
 import ast
 from pathlib import Path
 
 import pytest
 import torch
-from tests.ops.calls import CALLS, process_group_of_one, run, tensors
+from tests.ops.calls import CALLS, Tensors, process_group_of_one, run, tensors
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import online_softmax as osm
 import online_softmax.nn
@@ -76,6 +77,26 @@ def test_tensors_without_data_give_shapes_and_dtypes(call, autocast):
     assert [x.shape for x in got] == [x.shape for x in want]
     if not autocast:  # which torch has for devices, and not for none
         assert [x.dtype for x in got] == [x.dtype for x in want]
+
+
+class Tagged(torch.Tensor):
+    """A tensor subclass, as libraries define them."""
+
+
+@pytest.mark.parametrize("call", [name for name in CALLS if name != "cross_entropy in place"])
+def test_fake_and_subclass_tensors_give_what_plain_ones_do(call):
+    a = tensors()
+    want = run(call, a)
+    want += a.gradients(want)
+    with FakeTensorMode() as mode:
+        b = Tensors(*map(mode.from_tensor, a))
+        fake = run(call, b)
+        fake += b.gradients(fake)
+    assert [(x.shape, x.dtype) for x in fake] == [(x.shape, x.dtype) for x in want]
+    c = Tensors(*(x.detach().as_subclass(Tagged).requires_grad_(x.requires_grad) for x in a))
+    got = run(call, c)
+    got += c.gradients(got)
+    torch.testing.assert_close([x.as_subclass(torch.Tensor) for x in got], want, equal_nan=True)
 
 
 def test_modules_take_a_dtype_by_name_whatever_the_device():
