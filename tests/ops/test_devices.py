@@ -1,10 +1,12 @@
 """Where results are, and of what kind: as the arguments, wherever torch would put new tensors, with data or without."""
 
 import ast
+import inspect
 from pathlib import Path
 
 import pytest
 import torch
+from tests.ops import calls
 from tests.ops.calls import CALLS, Tensors, process_group_of_one, run, tensors
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -16,6 +18,13 @@ PACKAGE = Path(osm.__file__).parent
 PROGRAMS = ("bench", "demo", "ladder", "workshop")
 MAKERS = {"arange", "as_tensor", "asarray", "empty", "empty_strided", "eye", "full", "linspace", "ones"}
 MAKERS |= {"rand", "randint", "randn", "scalar_tensor", "tensor", "zeros"}
+
+
+def test_every_function_of_tensors_is_called():
+    of_tensors = {name for name in osm.__all__ if inspect.isfunction(getattr(osm, name))}
+    of_tensors -= {"check_targets", "set_kept_memory", "set_num_threads", "warm_up"}
+    source = inspect.getsource(calls)
+    assert not {name for name in of_tensors if f"osm.{name}(" not in source}
 
 
 @pytest.mark.parametrize("call", CALLS)
