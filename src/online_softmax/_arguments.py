@@ -6,12 +6,13 @@ import functools
 import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ._arrays import Array, as_array, describe, device, dtype_name, is_tensor, namespace
+from ._arrays import Array, as_array, compiling, describe, device, dtype_name, is_tensor, namespace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -152,11 +153,20 @@ def check_where(where: Any, x: Array) -> Array:
 
 def as_array_like(name: str, given: Any, x: Array) -> Array:
     """A list or number as an array of x's library, on its device; an array of another library or device is refused."""
+    if compiling() and isinstance(given, (bool, int, float, list, tuple)):
+        return _traced(given, x)
     array = as_array(given, name)
     if not hasattr(given, "dtype"):
         xp = namespace(x)
         return array if isinstance(x, np.ndarray) else xp.asarray(array, device=device(x))
     return same_library(name, array, x)
+
+
+def _traced(given: Any, x: Array) -> Array:
+    """A list or number beside a tensor where torch.compile follows, which knows no NumPy arrays with dtypes."""
+    torch = sys.modules["torch"]
+    array = torch.tensor(given, device=x.device)
+    return torch.tensor(given, dtype=torch.float64, device=x.device) if array.is_floating_point() else array
 
 
 def same_library(name: str, array: Array, x: Array, other: str = "x", given: Any = None) -> Array:

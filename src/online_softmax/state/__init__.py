@@ -14,18 +14,32 @@ Source: Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022, FlashAtte
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from .._arguments import answers_synonyms, lengths, normalise_axis, same_library
-from .._arrays import Array, as_array, compute_dtype, describe, device, dtype_name, floating_array, namespace
+from .._arrays import Array, as_array, compiling, compute_dtype, describe, device, dtype_name, floating_array, namespace
 
 __all__ = ["State", "merge"]
 
-# inf - inf and exp of large negative numbers are expected here and selected away: NumPy need not warn of them.
-_quiet = np.errstate(all="ignore")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _quiet(function: Callable[P, R]) -> Callable[P, R]:
+    """inf - inf and exp of large negative numbers are expected here and selected away: NumPy need not warn of them."""
+
+    @functools.wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
+        if compiling():  # which numpy.errstate would stop
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return quiet
 
 
 @dataclass(frozen=True, eq=False)

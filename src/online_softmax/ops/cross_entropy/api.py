@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import answers_synonyms, flag, integer
-from ..._arrays import Array, as_array, detached, is_tensor, namespace
+from ..._arrays import Array, as_array, compiling, detached, is_tensor, namespace
 from ..._dispatch import device_type, implementation
 from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
 from .options import Aux, Forward, Options, Packed
@@ -56,7 +56,7 @@ def cross_entropy(
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
         The gradient takes the memory of `input`, whose values are lost. Needs a tensor that autograd records, not a
-        leaf; a second backward raises.
+        leaf, with the classes last in memory; a second backward raises.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row, from the same pass; lse is differentiable.
     impl : {"auto", "reference", "cpu", "cuda"}
@@ -136,10 +136,12 @@ def cross_entropy_with_grad(
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
     return_aux = flag("return_aux", return_aux)
     ready = _prepared(detached(input), detached(target), detached(weight), num_items, options)
-    if device_type(ready.logits) == "cpu":
-        check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
-    module = implementation("cross_entropy", ready.logits, impl)
     logits, target, weight = ready.logits, ready.target, ready.weight
+    module: Any = _tensors().operators(logits, impl) if is_tensor(logits) else None
+    if module is None:
+        if device_type(logits) == "cpu":
+            check_range(target, logits.shape[1], ignore_index, ready.shape)
+        module = implementation("cross_entropy", logits, impl)
     # A gradient of the mean or sum comes from the loss's own pass; one of unreduced losses needs a second.
     made = True if reduction != "none" else None
     result = module.forward(logits, target, weight, ready.num_items, options, aux=return_aux, gradient=made)
@@ -168,11 +170,8 @@ def _tensors() -> Any:
 
 def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """The arguments in the form of implementations; the commonest ones are that already."""
-    if is_tensor(input):
-        if weight is None and num_items is None and _tensors().are_rows_and_indices(input, target):
-            return as_they_are(input, target, options)
-        # vmap, grad, jvp of a tensor get their error before anything is reshaped.
-        _tensors().refuse_transforms()
+    if weight is num_items is None and is_tensor(input) and _tensors().are_rows_and_indices(input, target):
+        return as_they_are(input, target, options)
     return prepare(input, target, weight, num_items, options)
 
 
@@ -194,6 +193,8 @@ def check_targets(input: Array, target: Array, *, ignore_index: int = -100) -> N
     For GPU tensors, whose targets `cross_entropy` does not check because that would stall the device: this does, and
     waits for the device. `input` is (C,), (N, C) or (N, C, d1, …), `target` the class indices; probabilities pass.
     """
+    if compiling():
+        raise NotImplementedError("check_targets reads what targets hold, which no graph can: call it in eager mode")
     ignore_index = integer("ignore_index", ignore_index)
     input = as_array(input, "input")
     target = fitting_target(target, input)

@@ -153,12 +153,13 @@ def divisor_given(num_items: Any, input: Array, options: Options) -> Any:
         return None
     if options.reduction != "mean":
         raise ValueError(f"num_items replaces what 'mean' divides by; reduction is {options.reduction!r}")
-    if hasattr(num_items, "shape"):
+    plain = type(num_items) in (int, float)  # or a symbol of torch.compile, which has no attributes to ask for
+    if not plain and hasattr(num_items, "shape"):
         if tuple(num_items.shape) != ():
             raise ValueError(f"num_items has shape {tuple(num_items.shape)}; wanted a number or a 0-d array")
         if is_tensor(num_items) and is_tensor(input):
             return same_library("num_items", num_items, input, "input")
-    number = number_of("num_items", num_items.item() if hasattr(num_items, "item") else num_items)
+    number = number_of("num_items", num_items.item() if not plain and hasattr(num_items, "item") else num_items)
     if number <= 0:
         raise ValueError(f"num_items is {num_items}; wanted a positive number")
     return number

@@ -17,14 +17,14 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored, undecorated_apply
+from .._torch import is_ordinary, is_plain, records, stored, undecorated_apply
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
+__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "operators"]
 
 
 def are_rows_and_indices(input: Tensor, target: Any) -> bool:
@@ -54,6 +54,12 @@ def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) ->
         return loss
     loss = _recorded(logits, target, None, (None, options, False, False, module))
     return loss
+
+
+def operators(logits: Tensor, impl: str) -> torch_operator.Operators | None:
+    """What stands in for an implementation under torch.compile, and for fake and subclass tensors."""
+    compiled = type(logits) is not Tensor or torch.compiler.is_compiling()
+    return torch_operator.Operators(impl) if compiled else None
 
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward | Packed:
@@ -89,7 +95,10 @@ def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
     if shares_memory_with_itself(input.shape, input.stride(), 1):
         raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
     if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
-        raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")
+        raise ValueError(
+            f"inplace=True, but input of shape {tuple(input.shape)} has strides {input.stride()}; wanted classes that "
+            "are last in memory, such as those of logits (N, d1, …, C) that are given as logits.movedim(-1, 1)"
+        )
 
 
 class _CrossEntropy(torch.autograd.Function):

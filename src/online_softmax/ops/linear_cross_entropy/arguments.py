@@ -136,10 +136,11 @@ def _beside(name: str, x: Any, input: Array) -> Array:
 def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None) -> Any:
     """The one dtype of all three; under torch's autocast the dtype that it multiplies in."""
     if is_tensor(input):
-        torch = sys.modules["torch"]
-        kind = input.device.type
-        if torch.is_autocast_enabled(kind) and input.dtype != torch.float64 and linear_weight.dtype != torch.float64:
-            return torch.get_autocast_dtype(kind)
+        from .._torch import autocast_dtype
+
+        cast = autocast_dtype(input.device.type)
+        if cast is not None and not any(dtype_name(x.dtype) == "float64" for x in (input, linear_weight)):
+            return cast
     for name, array in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if array is not None and array.dtype != input.dtype:
             raise TypeError(

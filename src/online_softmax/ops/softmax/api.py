@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._arguments import answers_synonyms, as_array_like, check_where, flag, merge_axes, normalise_axes
-from ..._arrays import Array, compute_dtype, detached, floating_array, is_tensor, namespace, result_dtype
+from ..._arrays import Array, compute_dtype, detached, device, floating_array, is_tensor, namespace, result_dtype
 from ..._dispatch import implementation, refuse_named
 from ..._out import check_out
 from .weighted import weighted_logsumexp
@@ -134,7 +134,7 @@ def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any
     rows, restore = merge_axes(xp, x if mask is None else xp.where(mask, x, -xp.inf), axes)
     y = restore(run(rows, rows.ndim - 1, dtype))
     if mask is not None:
-        y = xp.where(mask, y, xp.asarray(0.0 if name == "softmax" else -xp.inf, dtype=dtype))
+        y = xp.where(mask, y, xp.asarray(0.0 if name == "softmax" else -xp.inf, dtype=dtype, device=device(x)))
     if out is None:
         return y
     out[...] = y

@@ -41,11 +41,16 @@ def _logarithm(xp: Any, terms: Array) -> tuple[Array, Array]:
     is_first = xp.arange(terms.shape[-1], device=device(terms)) == first
     lead = xp.sum(xp.where(is_first, terms, 0.0), axis=-1, dtype=terms.dtype)
     rest = xp.sum(xp.where(is_first, 0.0, terms), axis=-1, dtype=terms.dtype)
-    sign = xp.where(xp.isnan(total), total, xp.sign(total))
+    sign = _sign(xp, total)
     nothing = total == 0
     size = xp.where(nothing, 1.0, xp.abs(total))
     # |lead + rest| - 1 = (|lead| - 1) + rest with lead's sign: exact when |lead| is 1.
-    beyond = (xp.abs(lead) - 1.0) + rest * xp.sign(lead)
+    beyond = (xp.abs(lead) - 1.0) + rest * _sign(xp, lead)
     near = (xp.abs(beyond) < 0.5) & ~nothing
     value = xp.where(near, xp.log1p(xp.where(near, beyond, 0.0)), xp.log(size))
     return xp.where(nothing, -xp.inf, value), sign
+
+
+def _sign(xp: Any, x: Array) -> Array:
+    """-1, 0 or 1, NaN for NaN; xp.sign of array_api_compat waits for the device when a tensor is 0-d."""
+    return xp.where(xp.isnan(x), x, xp.astype(x > 0, x.dtype) - xp.astype(x < 0, x.dtype))
