@@ -44,8 +44,8 @@ def cross_entropy(
     ignore_index : int
         Rows with this target add nothing; their gradient is exactly 0, even if they hold NaN.
     reduction : {"mean", "sum", "none"}
-        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities);
-        with nothing kept it is NaN, with gradient 0.
+        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities).
+        Where that is 0 it is NaN, as is the gradient of kept rows; with nothing kept every gradient is 0.
     label_smoothing : float in [0, 1]
         Share of the target spread evenly over all classes.
     num_items : number or 0-d array, optional
