@@ -46,9 +46,9 @@ def test_the_shape_of_an_empty_state_is_of_ints(shape, kind):
         State.empty(shape, make(kind, X))
 
 
-@pytest.mark.parametrize("shape", [-1, (2, -1)])
-def test_the_shape_of_an_empty_state_is_not_negative(shape, kind):
-    with pytest.raises(ValueError, match=r"shape is .*-1.*; wanted an int from 0 on"):
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2**63, (2, 2**64)])
+def test_the_shape_of_an_empty_state_is_neither_negative_nor_beyond_64_bits(shape, kind):
+    with pytest.raises(ValueError, match=r"shape is .*; wanted an int from 0 on"):
         State.empty(shape, make(kind, X))
 
 

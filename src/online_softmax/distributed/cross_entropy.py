@@ -93,7 +93,7 @@ def cross_entropy(
         local_logits, vocab_start, vocab_size, group = from_dtensor("local_logits", local_logits, axis)
 
     def checked() -> _Checked:
-        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, local_logits)
         labels, weights = replicated("target", target), replicated("weight", weight)
         if not isinstance(local_logits, Tensor):
             raise TypeError(f"local_logits is a {type(local_logits).__name__}; wanted a torch tensor")

@@ -122,7 +122,7 @@ def _ring(
             f"{sum(local_lengths(lengths, rank, size))} (see shard_sequence)"
         )
     implementation("attention", q, impl)
-    return _Ring(rank, size, group, tuple(lengths), causal, checked_scale(scale, q.shape[-1]), impl)
+    return _Ring(rank, size, group, tuple(lengths), causal, checked_scale(scale, q), impl)
 
 
 def _facts(q: Tensor, k: Tensor, v: Tensor, return_lse: bool, ring: _Ring) -> dict[str, Any]:
