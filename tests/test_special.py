@@ -105,6 +105,14 @@ def test_factors_promote_as_scipys(b, of_a):
     close(ours, scipys, 4)
 
 
+@pytest.mark.parametrize("of_b", ["int64", "float16"])
+def test_factors_that_numpy_does_not_promote_with_bfloat16(of_b):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    value = special.logsumexp(np.array([1, 2], bfloat16), b=np.array([1, 2], of_b))
+    assert value.dtype == np.float32
+    close(value, scipy.special.logsumexp([1, 2], b=[1, 2]), 4)
+
+
 def test_infinite_and_unknown_factors_and_elements():
     factors = (NAN, INF, -INF, 1.0, -2.0)
     with np.errstate(all="ignore"):

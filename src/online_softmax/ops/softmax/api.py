@@ -246,7 +246,12 @@ def _promoted(xp: Any, dtype: Any, b: Any, x: Array) -> Any:
         return dtype
     of_b = as_array_like("b", b, x).dtype
     floating_array(xp.empty((0,), dtype=of_b, device=device(x)), "b")  # complex and wider ones are refused
-    return xp.result_type(dtype, of_b) if kind(x) != "other" or is_floating(of_b) else dtype
+    if kind(x) == "other" and not is_floating(of_b):
+        return dtype
+    try:
+        return xp.result_type(dtype, of_b)
+    except TypeError:  # NumPy promotes bfloat16, which is another package's, with few others
+        return compute_dtype(xp, dtype, of_b)
 
 
 def _factors(xp: Any, b: Any, mask: Any, x: Array, dtype: Any) -> Array:
