@@ -77,10 +77,10 @@ def test_a_class_without_mass_adds_nothing():
     assert gpu.forward(x, target[:2], None, None, smooth._replace(reduction="sum")).loss == torch.inf
 
 
-@pytest.mark.parametrize("classes", [5, 1000, 5000, 40000, 1000003])
-@pytest.mark.parametrize("option", [{}, {"label_smoothing": 0.1, "z_loss": 0.1, "softcap": 9.0}])
-def test_a_mean_over_rows_that_weigh_nothing_is_nan_and_ignored_rows_stay_zero(option, classes):
-    x, weight, options = random_rows(3, classes, torch.float32), torch.ones(classes, device=DEVICE), Options(**option)
+@pytest.mark.parametrize("classes", [100, 5000, 50257, 1000003])
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3]])
+def test_a_mean_over_rows_that_weigh_nothing_is_nan_and_ignored_rows_stay_zero(options, classes):
+    x, weight = random_rows(3, classes, torch.float32), torch.ones(classes, device=DEVICE)
     weight[1] = 0
     for labels, kept in (([1, -100, 1], [0, 2]), ([-100, -100, -100], [])):
         target = torch.tensor(labels, device=DEVICE)
