@@ -49,9 +49,11 @@ def cross_entropy(
     label_smoothing : float in [0, 1]
         Share of the target spread evenly over all classes.
     num_items : number or 0-d array, optional
-        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation.
+        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation. Positive, a
+        constant; in a tensor on a GPU it is not checked.
     scale, softcap : float, float or None
-        The logits become scale · logits, then softcap · tanh(· / softcap).
+        The logits become scale · logits, then softcap · tanh(· / softcap). Normal numbers, as their reciprocals, of the
+        dtype that is computed in.
     z_loss : float
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
