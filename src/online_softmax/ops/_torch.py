@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .._arrays import dense
+from .._arrays import dense, result_dtype
 from .._arrays import refuse_transforms as refuse_transforms
 
 # Everything the operators need stays alive as long as this does.
@@ -83,15 +83,17 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind) if on else None
 
 
-def as_floating(x: Tensor, name: str) -> Tensor:
-    """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
+def as_floating(x: Tensor, name: str, dtype: Any = None) -> Tensor:
+    """x itself if it is floating, else in torch's default dtype, or in `dtype` if that is wider; complex and sparse
+    tensors are refused."""
     x = dense(x, name)
     if x.dtype in _FLOATS:
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
         spelled = str(x.dtype).removeprefix("torch.")
         raise TypeError(f"{name} has dtype {spelled}; wanted float16, bfloat16, float32, float64, integers or bool")
-    return x.to(torch.get_default_dtype())
+    wanted = torch.get_default_dtype()
+    return x.to(wanted if dtype is None else torch.promote_types(wanted, result_dtype(dtype, x)))
 
 
 def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

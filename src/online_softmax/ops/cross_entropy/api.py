@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import answers_synonyms, flag, integer
-from ..._arrays import Array, as_array, compiling, detached, is_tensor, namespace
+from ..._arrays import Array, as_array, compiling, detached, is_integer, is_tensor, namespace
 from ..._dispatch import device_type, implementation
-from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
+from .arguments import Prepared, as_they_are, check_range, class_indices, fitting_target, make_options, prepare
 from .options import Aux, Forward, Options, Packed
 
 
@@ -44,14 +44,16 @@ def cross_entropy(
     ignore_index : int
         Rows with this target add nothing; their gradient is exactly 0, even if they hold NaN.
     reduction : {"mean", "sum", "none"}
-        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities);
-        with nothing kept it is NaN, with gradient 0.
+        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities).
+        Where that is 0 it is NaN, as is the gradient of kept rows; with nothing kept every gradient is 0.
     label_smoothing : float in [0, 1]
         Share of the target spread evenly over all classes.
     num_items : number or 0-d array, optional
-        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation.
+        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation. Positive, a
+        constant; in a tensor on a GPU it is not checked.
     scale, softcap : float, float or None
-        The logits become scale · logits, then softcap · tanh(· / softcap).
+        The logits become scale · logits, then softcap · tanh(· / softcap). Normal numbers, as their reciprocals, of the
+        dtype that is computed in.
     z_loss : float
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
@@ -84,7 +86,7 @@ def cross_entropy(
 
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.CrossEntropyLoss for the options.
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
     if weight is num_items is None and not (inplace or return_aux) and is_tensor(input):
         tensors = _tensors()
@@ -133,7 +135,7 @@ def cross_entropy_with_grad(
     >>> gradient
     array([[ 0.5, -0.5]])
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     ready = _prepared(detached(input), detached(target), detached(weight), num_items, options)
     logits, target, weight = ready.logits, ready.target, ready.weight
@@ -199,4 +201,6 @@ def check_targets(input: Array, target: Array, *, ignore_index: int = -100) -> N
     input = as_array(input, "input")
     target = fitting_target(target, input)
     classes = input.shape[0 if input.ndim == 1 else 1]
+    if is_integer(target.dtype):
+        target = class_indices(target, ignore_index, read=True)
     check_range(namespace(target).reshape(target, (-1,)), classes, ignore_index, tuple(target.shape))

@@ -20,7 +20,7 @@ from ..._out import shares_memory_with_itself
 from .._torch import is_ordinary, is_plain, records, stored, undecorated_apply
 from . import torch_operator
 from .arguments import Prepared, check_range
-from .gradient import gradient_rows, incoming
+from .gradient import gradient_rows
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
@@ -150,7 +150,7 @@ class _CrossEntropy(torch.autograd.Function):
         logits, target, weight, *rest = ctx.saved_tensors
         saved = Saved.kept(rest)
         if grad_loss is None:
-            grad_loss = saved.lse.new_zeros(saved.lse.shape if options.reduction == "none" else ())
+            saved, grad_loss = without_loss(saved, options.reduction)
         if again or wanted_target:
             given = target, weight, saved.divisors, options, grad_loss, grad_lse
             dx = differentiable_gradient(logits, *given) if wanted else None
@@ -172,6 +172,12 @@ _recorded = undecorated_apply(_CrossEntropy)
 def made_in_forward(logits: Tensor, options: Options) -> bool:
     """Whether the gradient comes from the loss's own pass."""
     return options.reduction != "none" and logits.dtype != torch.float16
+
+
+def without_loss(saved: Saved, reduction: str) -> tuple[Saved, Tensor]:
+    """Where a gradient comes into lse alone: 0 comes into the loss, which nothing divides, for 0 / NaN would be NaN."""
+    zero = saved.lse.new_zeros(saved.lse.shape if reduction == "none" else ())
+    return saved._replace(divisors=torch.ones_like(saved.divisors)), zero
 
 
 def differentiable_gradient(
@@ -196,6 +202,6 @@ def target_gradient(
 ) -> Tensor:
     """The gradient of probability targets: A (1 − ε) w (lse − x)."""
     x: Tensor = capped(namespace(logits), logits.to(divisors.dtype), options)
-    share: Tensor = incoming(namespace(logits), grad_loss, divisors)[0]
-    dq = share[:, None] * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
+    share = grad_loss.reshape(-1, 1) / divisors[0]
+    dq = share * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
     return (dq if weight is None else dq * weight).to(target.dtype)

@@ -155,7 +155,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    from .torch_op import target_gradient
+    from .torch_op import target_gradient, without_loss
 
     logits, target, weight, *rest, gradient = ctx.saved_tensors
     saved = Saved(*rest)
@@ -163,7 +163,7 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
     if grad_loss is None and grad_lse is None:
         return (None,) * 14
     if grad_loss is None:
-        grad_loss = torch.zeros_like(saved.lse) if options[1] == "none" else saved.lse.new_zeros(())
+        saved, grad_loss = without_loss(saved, options[1])
     # With create_graph=True by way of the operator, which answers a second derivative with an error.
     if early and grad_lse is None and not torch.is_grad_enabled():
         dx = (gradient * grad_loss).to(logits.dtype)

@@ -20,7 +20,7 @@ from ..._arrays import (
     is_tensor,
     namespace,
 )
-from ..cross_entropy.arguments import class_weight, divisor_given
+from ..cross_entropy.arguments import class_indices, class_weight, divisor_given
 from ..cross_entropy.options import Options
 
 
@@ -165,10 +165,7 @@ def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, opt
             f"shape {wanted}"
         )
     if not probabilities:
-        xp = namespace(target)
-        if dtype_name(target.dtype) not in ("int32", "int64"):
-            target = xp.astype(target, xp.int64)
-        return xp.reshape(target, (-1,))
+        return namespace(target).reshape(class_indices(target, options.ignore_index), (-1,))
     if options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
     if is_tensor(target) and target.requires_grad and sys.modules["torch"].is_grad_enabled():

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..._dispatch import implementation
 from .._torch import autocast_dtype, is_plain, records, stored
 from ..cross_entropy.options import Forward, Options, Saved
+from ..cross_entropy.torch_op import without_loss
 from . import compute, products, torch_operator
 from .api import check
 from .arguments import Prepared
@@ -154,6 +155,6 @@ def late(
 ) -> LinearCrossEntropyGrads:
     """Gradients from logits computed again."""
     if grad_loss is None:
-        grad_loss = saved.lse.new_zeros(saved.lse.shape if ready.options.reduction == "none" else ())
+        saved, grad_loss = without_loss(saved, ready.options.reduction)
     with _plainly(ready):
         return compute.backward(problem(ready, impl), aux, saved, grad_loss, grad_lse, wanted, last)

@@ -151,6 +151,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    from ..cross_entropy.torch_op import without_loss
     from .torch_op import scaled
 
     settings = ctx.settings
@@ -158,17 +159,19 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
     if grad_loss is None and grad_lse is None:
         return (None, None, None, *nothing)
     *tensors, of_input, of_weight, of_bias = ctx.saved_tensors
-    lse = Saved(*tensors[5:]).lse
+    saved = Saved(*tensors[5:])
     wanted = Wanted(*settings[-2])
     options, memory, dtype = Options(*settings[:_OPTIONS]), settings[_OPTIONS + 1], settings[_OPTIONS + 2]
     if grad_loss is None:
-        grad_loss = torch.zeros_like(lse) if options.reduction == "none" else lse.new_zeros(())
+        saved, grad_loss = without_loss(saved, options.reduction)
     if _early(dtype, options, memory, wanted) and grad_lse is None:
         made = LinearCrossEntropyGrads(of_input, of_weight, of_bias)
         gradients = scaled(made, lambda gradient: (gradient * grad_loss).to(gradient.dtype))
     else:
         gradients = LinearCrossEntropyGrads(
-            *torch.ops.online_softmax.linear_cross_entropy_backward(*tensors, grad_loss, grad_lse, *settings)
+            *torch.ops.online_softmax.linear_cross_entropy_backward(
+                *tensors[:5], *saved, grad_loss, grad_lse, *settings
+            )
         )
     asked = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return (*asked, *nothing)

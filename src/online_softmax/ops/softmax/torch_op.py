@@ -38,7 +38,7 @@ def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Ten
             else:
                 y = getattr(implementation("softmax", x, impl), name)(x, axis % ndim, dtype)
             return y
-    x = as_floating(x, "x")
+    x = as_floating(x, "x", dtype)
     to = _result_dtype(x, dtype)
     axes = normalise_axes(axis, x.ndim)
     if out is not None:
@@ -64,7 +64,7 @@ def _into(name: str, x: Tensor, axes: Any, where: Any, to: torch.dtype, out: Ten
 
 def prepare_logsumexp(x: Tensor, axis: Any, dtype: Any, impl: str) -> tuple[Callable[..., Tensor], Tensor, Any, Any]:
     """What the public logsumexp needs of a tensor: (run(x, axis, dtype), x, axes, dtype)."""
-    x = as_floating(x, "x")
+    x = as_floating(x, "x", dtype)
 
     def run(x: Tensor, axis: int, dtype: torch.dtype) -> Tensor:
         compute = torch.float64 if torch.float64 in (x.dtype, dtype) else torch.float32

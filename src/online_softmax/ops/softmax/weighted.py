@@ -21,14 +21,15 @@ def weighted_logsumexp(xp: Any, rows: Array, b: Array) -> tuple[Array, Array]:
 def _weighted(xp: Any, rows: Array, b: Array) -> tuple[Array, Array]:
     x = xp.where(b == 0, -xp.inf, xp.astype(rows, b.dtype))
     m = row_maximum(xp, x.detach() if is_tensor(x) else x)
-    at_most = xp.where(xp.isinf(m), 0.0, m)[..., None]
-    # At an infinite maximum only the infinite elements count, each with its b; elsewhere -inf adds exactly 0.
-    counts = xp.where(xp.isinf(x), x > 0, ~xp.isinf(m)[..., None])
-    terms = xp.where(counts, b * xp.exp(xp.where(counts & ~xp.isinf(x), x, at_most) - at_most), 0.0)
-    terms = xp.where(xp.isnan(x), xp.nan, terms)
+    infinite = xp.isinf(m)[..., None]
+    at_most = xp.where(infinite, 0.0, m[..., None])
+    # At an infinite maximum only infinite terms count, each with its b; elsewhere -inf adds exactly 0.
+    counts = xp.where(xp.isinf(x), x > 0, ~infinite | xp.isinf(b))
+    terms = xp.where(counts, b * xp.exp(xp.where(counts & ~xp.isinf(x) & ~infinite, x, at_most) - at_most), 0.0)
+    terms = xp.where(xp.isnan(x) | xp.isnan(b) | ((x == -xp.inf) & xp.isinf(b)), xp.nan, terms)
     value, sign = _logarithm(xp, terms)
     # inf - inf is not zero but unknown.
-    unknown = (m == xp.inf) & (sign == 0)
+    unknown = (m == xp.inf) & xp.any(terms > 0, axis=-1) & xp.any(terms < 0, axis=-1)
     return xp.where(unknown, xp.nan, value + xp.where(m == -xp.inf, 0.0, m)), xp.where(unknown, xp.nan, sign)
 
 
