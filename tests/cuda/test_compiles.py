@@ -29,7 +29,7 @@ OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
 PROBABILITIES = ON._replace(target=F32)
 # Of each kind and dtype, so many shapes at most: every one is compiled here, and again at a user's.
-MOST = {"forward": 22, "logsumexp": 8, "backward": 22, "loss": 22, "costly loss": 14, "loss in registers": 10}
+MOST = {"forward": 24, "logsumexp": 10, "backward": 22, "loss": 22, "costly loss": 14, "loss in registers": 10}
 LOSSES = {"loss": OFF, "costly loss": ON._replace(aux=False), "loss in registers": OFF._replace(aux=True)}
 LARGEST = 262144
 
@@ -164,8 +164,7 @@ def test_what_a_device_cannot_keep_is_split_and_no_grid_is_empty():
                 plans.backward(words, 4, granted),
             ):
                 assert plan.shape.cluster <= max(1, largest)
-                read_twice = "split" in plan.file or plan.file == "backward_staged.cu"
-                assert read_twice or words <= plan.shape.words
+                assert "split" in plan.file or words <= plan.shape.words
                 assert plan.shape.grid(3, 0) >= 1
 
 
