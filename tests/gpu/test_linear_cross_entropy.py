@@ -39,7 +39,7 @@ def truth_of(x, weight, target, class_weight, label_smoothing=0.0, z_loss=0.0, s
 @pytest.mark.parametrize("case", CASES)
 def test_vocabulary_in_chunks(dtype, case, monkeypatch):
     monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
-    assert len(list(plan.even(CLASSES, plan.classes_at_once(ROWS, dtype.itemsize, "cuda"), 64))) > 4
+    assert len(plan.class_chunks(ROWS, HIDDEN, CLASSES, dtype.itemsize, "cuda")) > 4
     case = dict(case)
     generator = torch.Generator(device=DEVICE).manual_seed(1)
     x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
