@@ -12,8 +12,8 @@ a call that only moves memory, looks a tenth faster.  `products` and `ms` theref
 products enough to make it hot, in an order that turns from round to round; `idle` is the same ratio when the device
 is idle before each call, Python's time to the first launch included.
 
-Everything is compiled ahead, in parallel processes.  All shapes come with ours and torch first, then with the peers that
-compile, until the time is used up; the less of it is left for each shape, the fewer rounds are timed.
+Everything is compiled ahead, in parallel processes.  All shapes come with ours and torch first, then with the peers
+that compile, until the time is used up; the less of it is left for each shape, the fewer rounds are timed.
 """
 
 import argparse

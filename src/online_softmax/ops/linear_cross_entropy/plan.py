@@ -15,8 +15,8 @@ CPU_SHARE = 8
 CPU_ROWS = 256
 CPU_BYTES = 2**26
 CPU_LEAST_ROWS = 64
-# Bytes that memory="least" takes, of a chunk of logits and, on a GPU, the fp32 sum of the gradient that every chunk adds
-# to; at least nine sixteenths are for the chunk.  And how few classes, or rows, are still worth a product.
+# Bytes that memory="least" takes: of a chunk of logits and, on a GPU, of the fp32 sum of the gradient that every chunk
+# adds to; at least nine sixteenths are for the chunk.  And how few classes, or rows, are still worth a product.
 LEAST_BYTES = {"cuda": 57 * 2**23, "cpu": 2**24}
 LEAST_CLASSES = 512
 LEAST_ROWS = 2048

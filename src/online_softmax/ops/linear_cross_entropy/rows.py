@@ -1,5 +1,8 @@
-"""memory="fast": rows in chunks.  A chunk's logits are one product, and become its gradient in place; two products more
-give the gradients of input and weight.  Three products in all where the gradient is made with the loss."""
+"""memory="fast", and "least" where plan.py says so: rows in chunks.
+
+A chunk's logits are one product, and become its gradient in place; two products more give the gradients of input and
+weight.  Three products in all where the gradient is made with the loss.
+"""
 
 from __future__ import annotations
 
