@@ -38,6 +38,7 @@ TINY = [(96, 16, 200)]
 SLICE = 48
 HOT_MS = 20.0
 COMPILING = 0.3  # of the time, at most
+SETTING_UP = 2.5  # seconds a shape, about
 PUBLISHED = {(4096, 4096, 128256): 17.3}  # ms, quack on an H200
 
 
@@ -228,7 +229,8 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         try:
             of_others = max(len(turns) - len(SHAPES), turn + 1) - turn  # quack has what is left at the end
-            measure(shape, makers, device, end, min(6.0, left / of_others), skip, emit)
+            seconds = min(5.0, max(1.0, left / of_others - SETTING_UP))
+            measure(shape, makers, device, end, seconds, skip, emit)
         except Exception as problem:
             emit({"shape": shape, "refused": f"{type(problem).__name__}: {problem}"[:500]})
         gc.collect()
