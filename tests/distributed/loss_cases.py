@@ -59,6 +59,15 @@ def case_num_items_divide(rank, size):
     within_ulps(got, want, 2.0)
 
 
+def case_one_shard_may_hold_everything_and_the_others_nothing(rank, size):
+    logits, target = rows(41)
+    for holder in (0, size - 1):
+        borders = [0] * (holder + 1) + [41] * (size - holder)
+        for options in OPTIONS:
+            got, want = both(logits, target, rank, borders, **options)
+            within_ulps(got, want, 2.0, logits.abs().max().item())
+
+
 def case_masked_infinite_and_nan_rows(rank, size):
     borders = cuts(size, False)
     logits, target = rows(borders[-1])

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -166,7 +167,9 @@ def run_tool(tool: str, limit_s: float) -> bool:
     if done.returncode == 0 and summary and "every kernel ran" in done.stdout:
         print(f"{tool}: {'; '.join(summary)} ({spent})", flush=True)
         return True
+    places = Counter(re.findall(r"(?:access|Invalid|at) (?:at )?(\w+\+0x\w+)", done.stdout))
     print("\n".join([*done.stdout.splitlines()[:60], *done.stderr.splitlines()[-20:]]))
+    print(*(f"{count} x {place}" for place, count in places.most_common()), sep="\n")
     print(f"{tool}: FAILED, exit status {done.returncode}; {'; '.join(summary) or 'no summary'} ({spent})", flush=True)
     return False
 

@@ -29,6 +29,9 @@ struct Exchange {
                 barrier_init(&shared.barriers[0], 1);
                 barrier_init(&shared.barriers[1], 1);
                 barrier_init_visible_to_cluster();
+            }
+            __syncwarp();  // racecheck takes the barriers to be initialised by another lane than the first
+            if (threadIdx.x == 0) {
                 barrier_expect(&shared.barriers[0], kBytes);
                 barrier_expect(&shared.barriers[1], kBytes);
             }

@@ -46,8 +46,8 @@ class Terms(NamedTuple):
         )
 
     def target_logit(self, logits: Tensor, options: Options) -> Tensor:
-        """The target's logit after scale and softcap where this process has it, else 0."""
-        return torch.where(self.own, self._target(logits, options), 0.0)
+        """The target's logit after scale and softcap where this process has it, else −0.0, which adds nothing."""
+        return torch.where(self.own, self._target(logits, options) + 0.0, -0.0)  # an owner's −0.0 becomes 0.0
 
     def _target(self, logits: Tensor, options: Options) -> Tensor:
         if logits.shape[1] == 0:
@@ -146,6 +146,12 @@ class Losses(NamedTuple):
 def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, aux: bool) -> Losses:
     """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, …."""
     lses, lows, target_logits, *rest = everybody
+    shared = ((target_logits != 0) | ~target_logits.signbit()).sum(0) > 1
+    if shared.device.type == "cpu" and shared.any():
+        raise ValueError(
+            "a target is among the classes of more than one process; wanted each process's own shard (debug=True tells "
+            "where they overlap)"
+        )
     whole = merge_parts(lses, lows)
     eps = options.label_smoothing
     mass = (1.0 - eps) * terms.target_weight
@@ -157,7 +163,7 @@ def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, au
         parts = torch.where((lses == -torch.inf) | (weights == 0), spread, spread + weights * gap)
         ce = ce + (eps / max(terms.vocab_size, 1)) * parts.sum(0)
     # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
-    ce = torch.where(torch.isfinite(whole.lse) | (terms.vocab_size == 0), ce, torch.nan)
+    ce = torch.where((torch.isfinite(whole.lse) | (terms.vocab_size == 0)) & ~shared, ce, torch.nan)
     ce = torch.where(terms.ignored, 0.0, torch.where(torch.isnan(terms.target_weight), torch.nan, ce))
     z = (
         torch.where(terms.ignored, 0.0, options.z_loss * whole.lse * whole.lse)

@@ -33,6 +33,8 @@ class Tile(NamedTuple):
 def tiles(q: Array, k: Array, options: Options) -> Iterator[Tile]:
     """The work of one call, in the order it is done."""
     batch, heads, group, queries, _ = q.shape
+    if group == 0:
+        return
     length = k.shape[-2]
     width = options.block or _KEYS
     rows = max(1, min(queries, _QUERIES // group or 1))
@@ -221,6 +223,9 @@ def _add_product(xp: Any, total: Array, a: Array, b: Array) -> Array:
 
 def all_finite(xp: Any, x: Array) -> bool:
     """Whether x holds no NaN and no infinity."""
+    # A finite sum takes a tenth of the time that looking at each element does.
+    if is_tensor(x) and bool(x.sum(dtype=compute_dtype(xp, x.dtype)).isfinite()):
+        return True
     return bool(xp.all(xp.isfinite(x)))
 
 
