@@ -10,7 +10,8 @@ inputs alone; `dx` and `dw` are relative errors (Frobenius) of slices.
 A GPU at its power limit slows down and recovers within tens of milliseconds, so that what runs after a pause, or after
 a call that only moves memory, looks a tenth faster.  `products` and `ms` therefore count calls that queue up behind
 products enough to make it hot, in an order that turns from round to round; `idle` is the same ratio when the device
-is idle before each call, Python's time to the first launch included.
+is idle before each call, Python's time to the first launch included.  A slow peer leaves the GPU cooler: there are hot
+products for as long as the slowest call takes.
 
 Everything is compiled ahead, in parallel processes.  All shapes come with ours and torch first, then with the peers
 that compile, until the time is used up; the less of it is left for each shape, the fewer rounds are timed.
@@ -87,7 +88,13 @@ class Clock:
             self._product()
             end = self._mark()
             end.synchronize()
-            self.products = max(2, round(HOT_MS / start.elapsed_time(end)))
+            self.of_product = start.elapsed_time(end)
+            self.heat(HOT_MS)
+
+    def heat(self, ms: float) -> None:
+        """From now on, about so many milliseconds of products before each call that is to find the GPU hot."""
+        if self.cuda:
+            self.products = max(2, round(ms / self.of_product))
 
     def _mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -188,8 +195,9 @@ def measure(
         if cuda:
             torch.cuda.empty_cache()
     clock = Clock(case, device)
-    hot = clock.rounds(calls, True, 9, 0.5 * seconds)
     cold = clock.rounds(calls, False, 5, 0.1 * seconds)
+    clock.heat(max(HOT_MS, *cold.values()))
+    hot = clock.rounds(calls, True, 9, 0.5 * seconds)
     for name, ms in hot.items():
         products, idle = round(ms / hot["product"], 4), round(cold[name] / cold["product"], 4)
         emit({"shape": shape, "library": name, "products": products, "idle": idle, "ms": round(ms, 3), **facts[name]})
