@@ -82,6 +82,25 @@ def test_ignored_rows_may_hold_anything(dtype, hidden, way, monkeypatch):
     assert (x.grad[::7] == 0).all()
 
 
+@pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])
+@pytest.mark.parametrize("items", [None, 0])
+def test_a_mean_that_would_divide_by_zero_is_nan_and_ignored_rows_have_no_gradient(items, way, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, requires_grad=True)
+    weight = torch.randn(CLASSES, HIDDEN, device=DEVICE, requires_grad=True)
+    target, by = torch.full((ROWS,), 3, device=DEVICE), torch.ones(CLASSES, device=DEVICE)
+    by[3] = 0
+    divided = {"weight": by} if items is None else {"num_items": torch.tensor(items, device=DEVICE)}
+    for ignored in (slice(None, None, 7), slice(None)):
+        target[ignored] = -100
+        loss = osm.linear_cross_entropy(x, weight, target, **divided, **way)
+        dx, dw = torch.autograd.grad(loss, (x, weight))
+        assert loss.isnan()
+        assert (dx[target == -100] == 0).all()
+        assert dx[target == 3].isnan().all()
+        assert (dw == 0).all() if ignored == slice(None) else dw.isnan().any()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("classes", [5000, 777])
 @pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])

@@ -96,7 +96,7 @@ def cross_entropy(
     shard = agreed_shard("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
 
     def checked() -> _Checked:
-        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, local_logits)
         labels, weights = replicated("target", target), replicated("weight", weight)
         if isinstance(labels, Tensor) and labels.is_floating_point():
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")

@@ -84,7 +84,7 @@ def linear_cross_entropy(
     shard = agreed_shard("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
 
     def checked() -> _Checked:
-        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
         x, labels, weights = replicated("input", input), replicated("target", target), replicated("weight", weight)
         bias = from_dtensor("linear_bias", linear_bias, 0).tensor if is_dtensor(linear_bias) else linear_bias
         _check_layer(x, linear_weight, bias)

@@ -14,7 +14,7 @@ from torch import Tensor
 from .._arrays import describe, namespace
 from ..ops.cross_entropy.arguments import Prepared, check_range
 from ..ops.cross_entropy.options import Forward, Options
-from ..ops.cross_entropy.terms import capped, capped_slope
+from ..ops.cross_entropy.terms import capped, capped_slope, never_zero
 from .rows import Whole, merge_parts, weight_of
 from .shards import Shard
 
@@ -129,8 +129,11 @@ def _divisors(weights: Tensor, kept: Tensor, ready: Prepared) -> Tensor:
     if ready.options.reduction != "mean":
         return kept.new_ones(2)
     if ready.num_items is not None:
-        return torch.as_tensor(ready.num_items, device=kept.device).to(kept.dtype).broadcast_to(2)
-    return torch.stack([weights.sum(dtype=torch.float64), kept.sum(dtype=torch.float64)]).to(kept.dtype)
+        divisors = torch.as_tensor(ready.num_items, dtype=kept.dtype, device=kept.device).broadcast_to(2)
+    else:
+        divisors = torch.stack([weights.sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
+    found: Tensor = never_zero(torch, divisors.to(kept.dtype))
+    return found
 
 
 class Losses(NamedTuple):
@@ -202,10 +205,7 @@ def shares_of(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
     eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
-    grad = zero if grad_loss is None else grad_loss
-    d, k = terms.divisors
-    class_share = torch.where(d == 0, 0.0, grad / torch.where(d == 0, 1.0, d)) + zero
-    z_share = torch.where(k == 0, 0.0, grad / torch.where(k == 0, 1.0, k))
+    class_share, z_share = (zero if grad_loss is None else grad_loss / divisor + zero for divisor in terms.divisors)
     hot = class_share * (1.0 - eps) * terms.target_weight
     spread = class_share * (eps / max(terms.vocab_size, 1))
     rest = spread * terms.total if eps else zero

@@ -126,7 +126,7 @@ def _ring(
             f"q has {length} positions; of lengths {list(whole)} rank {rank} of {size} has {here} (see shard_sequence)"
         )
     implementation("attention", q, impl)
-    return _Ring(rank, size, group, whole, causal, checked_scale(scale, q.shape[-1]), impl)
+    return _Ring(rank, size, group, whole, causal, checked_scale(scale, q), impl)
 
 
 def _facts(q: Tensor, k: Tensor, v: Tensor, return_lse: bool, ring: _Ring) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
         xp.reshape(k, (count, key_heads, length, size)),
         xp.reshape(v, (count, key_heads, length, v.shape[-1])),
         _mask(xp, mask, scores[1:] if plain else scores, (count, key_heads, group, queries, length)),
-        Options(checked_scale(scale, size), flag("causal", causal), _block(block)),
+        Options(checked_scale(scale, q), flag("causal", causal), _block(block)),
         lambda a: xp.reshape(a, (*batch, *(() if plain else (heads,)), queries, *a.shape[4:])),
     )
 
@@ -81,9 +81,11 @@ def _mask(xp: Any, mask: Array | None, scores: tuple[int, ...], shape: tuple[int
         raise ValueError(f"mask has {describe(mask)}; wanted a shape that broadcasts to the scores' {scores}") from None
 
 
-def checked_scale(scale: Any, size: int) -> float:
+def checked_scale(scale: Any, q: Array) -> float:
     """scale=, or 1 / √(head size) where none is given."""
-    return 1.0 / math.sqrt(max(size, 1)) if scale is None else number_of("scale", scale, "a plain number or None")
+    if scale is None:
+        return 1.0 / math.sqrt(max(q.shape[-1], 1))
+    return number_of("scale", scale, "a plain number or None", beside=q)
 
 
 def _block(block: Any) -> int | None:

@@ -35,6 +35,9 @@ __device__ Pair sum_of_rows(int64 rows, Fn fn) {
     return block_sum(sum);
 }
 
+// What "mean" divides by: NaN for 0, so that loss and gradient of rows that are kept, but weigh nothing together, are NaN.
+__device__ Compute divisor_of(Compute sum) { return sum == Compute(0) ? not_a_number<Compute>() : sum; }
+
 // (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted sum NaN.
 // Both are *given, or `number`, where there are no labels to count.
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -42,7 +45,7 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
            double number, int64 stride, int64 rows, int64 classes, int64 ignore_index) {
     let_next_launch_begin();  // it asks for the divisors when it has asked for its logits
     if (labels == nullptr) {
-        if (threadIdx.x < 2) divisors[threadIdx.x] = given == nullptr ? Compute(number) : *given;
+        if (threadIdx.x < 2) divisors[threadIdx.x] = divisor_of(given == nullptr ? Compute(number) : *given);
         return;
     }
     const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
@@ -53,13 +56,13 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
     });
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
-    else divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
+    else divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
 count_finish(const Pair* partial, int64 count, Compute* divisors) {
     const Pair sum = sum_of_rows(count, [&](int64 i) { return partial[i]; });
-    if (threadIdx.x == 0) divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
+    if (threadIdx.x == 0) divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
 }
 
 __device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {

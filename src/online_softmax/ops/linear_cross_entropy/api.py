@@ -96,7 +96,7 @@ def linear_cross_entropy(
 
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.functional for the arguments.
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     ready = prepare(input, linear_weight, target, linear_bias, weight, num_items, options, chunk_rows, memory)
     if is_tensor(ready.input):
@@ -144,7 +144,7 @@ def linear_cross_entropy_with_grads(
     array([[ 0.5,  0.5],
            [-0.5, -0.5]])
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     input, linear_weight, target, linear_bias, weight = map(
         _detached, (input, linear_weight, target, linear_bias, weight)

@@ -21,7 +21,7 @@ from ..._arrays import (
     namespace,
 )
 from ..._dispatch import device_type
-from ..cross_entropy.arguments import class_weight, divisor_given
+from ..cross_entropy.arguments import class_indices, class_weight, divisor_given
 from ..cross_entropy.options import Options
 from . import plan
 
@@ -149,10 +149,11 @@ def _beside(name: str, x: Any, input: Array) -> Array:
 def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None) -> Any:
     """The one dtype of all three; under torch's autocast the dtype that it multiplies in."""
     if is_tensor(input):
-        torch = sys.modules["torch"]
-        kind = input.device.type
-        if torch.is_autocast_enabled(kind) and input.dtype != torch.float64 and linear_weight.dtype != torch.float64:
-            return torch.get_autocast_dtype(kind)
+        from .._torch import autocast_dtype
+
+        cast = autocast_dtype(input.device.type)
+        if cast is not None and not any(dtype_name(x.dtype) == "float64" for x in (input, linear_weight)):
+            return cast
     for name, array in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if array is not None and array.dtype != input.dtype:
             raise TypeError(
@@ -177,10 +178,7 @@ def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, opt
             f"shape {wanted}"
         )
     if not probabilities:
-        xp = namespace(target)
-        if dtype_name(target.dtype) not in ("int32", "int64"):
-            target = xp.astype(target, xp.int64)
-        return xp.reshape(target, (-1,))
+        return namespace(target).reshape(class_indices(target, options.ignore_index), (-1,))
     if options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
     if is_tensor(target) and target.requires_grad and sys.modules["torch"].is_grad_enabled():

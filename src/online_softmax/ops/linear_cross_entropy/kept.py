@@ -68,6 +68,6 @@ def spread(rows: Array | None, index: Array | None, count: int) -> Any:
     if rows is None or index is None:
         return rows
     xp = namespace(rows)
-    out = xp.zeros((count, *rows.shape[1:]), dtype=rows.dtype)
+    out = xp.zeros((count, *rows.shape[1:]), dtype=rows.dtype, device=device(rows))
     out[index] = rows
     return out

@@ -33,7 +33,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     if several and options.reduction == "mean":
         # A chunk cannot count the batch: what "mean" divides by is found beforehand.
         divisors = batch_divisors(problem)
-        weight, items = _one_divisor(namespace(x), weight, divisors, options.z_loss)
+        weight, items = _one_divisor(weight, divisors, options.z_loss)
     gradients = RowGradients(problem, wanted, len(chunks)) if early and wanted else None
     parts = []
     for rows in chunks:
@@ -107,7 +107,7 @@ def _logits(problem: Problem, rows: slice, buffer: Array) -> Array:
     return products.logits(problem.input[rows], problem.linear_weight, problem.linear_bias, out)
 
 
-def _one_divisor(xp: Any, weight: Array | None, divisors: Array, z_loss: float) -> tuple[Array | None, Any]:
+def _one_divisor(weight: Array | None, divisors: Array, z_loss: float) -> tuple[Array | None, Any]:
     """Class weights and the one number that both terms of the loss may be divided by.
 
     Where the two divisors D and K differ, weights times K / D let the class term be divided by K too.
@@ -115,8 +115,7 @@ def _one_divisor(xp: Any, weight: Array | None, divisors: Array, z_loss: float) 
     by_class, by_row = divisors[0], divisors[1]
     if weight is None or not z_loss:
         return weight, by_class
-    nothing = by_class == 0
-    return weight * xp.where(nothing, 0.0, by_row / xp.where(nothing, 1.0, by_class)), by_row
+    return weight * (by_row / by_class), by_row
 
 
 def _joined(parts: list[Forward], divisors: Array | None, reduction: str) -> Forward:
@@ -129,7 +128,5 @@ def _joined(parts: list[Forward], divisors: Array | None, reduction: str) -> For
     total = xp.concat(loss) if reduction == "none" else xp.sum(xp.stack(loss), axis=0)
     if divisors is None:
         divisors = parts[0].divisors
-    elif reduction == "mean":
-        total = xp.where(divisors[0] == 0, xp.nan, total)
     z_loss, predicted, entropy = aux
     return Forward(total, lse, lse_low, divisors, z_loss, predicted, entropy, None)
