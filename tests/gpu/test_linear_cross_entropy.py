@@ -7,7 +7,7 @@ import torch
 from cases import DEVICE, DTYPES
 
 import online_softmax as osm
-from online_softmax.ops.linear_cross_entropy import plan
+from online_softmax.ops.linear_cross_entropy import cuda_ignored, plan
 
 ROWS, HIDDEN, CLASSES = 96, 64, 5000
 # Relative to the gradient's norm: logits are rounded to their dtype between two products.
@@ -39,7 +39,7 @@ def truth_of(x, weight, target, class_weight, label_smoothing=0.0, z_loss=0.0, s
 @pytest.mark.parametrize("case", CASES)
 def test_vocabulary_in_chunks(dtype, case, monkeypatch):
     monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
-    assert len(list(plan.even(CLASSES, plan.classes_at_once(ROWS, dtype.itemsize, "cuda"), 64))) > 4
+    assert len(plan.class_chunks(ROWS, HIDDEN, CLASSES, dtype.itemsize, "cuda")) > 4
     case = dict(case)
     generator = torch.Generator(device=DEVICE).manual_seed(1)
     x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
@@ -163,3 +163,18 @@ def test_unreduced_losses_and_gradients_into_lse_by_chunks_of_classes(labels, mo
     target[5] = CLASSES
     losses = osm.linear_cross_entropy(x, weight, target.to(labels), **options)
     assert losses.isnan().nonzero().tolist() == [[5]]
+
+
+@pytest.mark.parametrize("labels", [torch.int64, torch.int32])
+@pytest.mark.parametrize("hidden", [8, 64, 2056])
+def test_ignored_rows_are_zeros_and_others_themselves(labels, hidden):
+    x = torch.randn(203, hidden, device=DEVICE).to(torch.bfloat16)
+    target = torch.arange(406, device=DEVICE, dtype=labels)[::2]
+    ignored = target % 3 == 0
+    target = torch.where(ignored, -100, target).to(labels).repeat_interleave(2)[::2]
+    x[ignored] = torch.nan
+    for room in (None, torch.full_like(x, torch.nan)):
+        got = cuda_ignored.without_ignored(x, target, -100, room)
+        assert cuda_ignored.fits(x, room)
+        assert torch.equal(got, torch.where(ignored[:, None], 0.0, x.double()).to(x.dtype))
+        assert room is None or got is room

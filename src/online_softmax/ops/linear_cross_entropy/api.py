@@ -65,7 +65,8 @@ def linear_cross_entropy(
         "fast" makes three matrix products, and holds logits and sums of no more than a chunk and an fp32 copy of the
         weight's gradient would take; on a GPU a chunk may take a 32nd of the device's memory. "least" takes the
         vocabulary in chunks, twice: four products less one chunk's, and no memory but one chunk of logits, kept until
-        backward or the next such loss, and an fp32 copy of input.
+        backward or the next such loss, and an fp32 copy of input. On a GPU it takes small chunks of rows instead, with
+        three products, where these and an fp32 copy of linear_weight need no more; gradients then come with the loss.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row; lse is differentiable.
 

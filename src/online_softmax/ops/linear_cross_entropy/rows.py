@@ -1,5 +1,8 @@
-"""memory="fast": rows in chunks.  A chunk's logits are one product, and become its gradient in place; two products more
-give the gradients of input and weight.  Three products in all where the gradient is made with the loss."""
+"""memory="fast", and "least" where plan.py says so: rows in chunks.
+
+A chunk's logits are one product, and become its gradient in place; two products more give the gradients of input and
+weight.  Three products in all where the gradient is made with the loss.
+"""
 
 from __future__ import annotations
 
@@ -85,11 +88,13 @@ def _chunks(problem: Problem, wanted: Wanted | None) -> Sequence[slice]:
     if problem.chunk_rows is not None:
         each = problem.chunk_rows
         return [slice(start, min(start + each, count)) for start in range(0, max(count, 1), each)]
+    classes, itemsize = problem.linear_weight.shape[0], problem.input.dtype.itemsize
+    if problem.memory == plan.BY_ROWS:
+        return list(plan.even(count, plan.least_rows(count, hidden, classes, itemsize), 128))
     device = "cpu" if not hasattr(problem.input, "is_cuda") else problem.input.device.type
     sums = wanted is not None and wanted.linear_weight and products.narrow(problem.dtypes[1])
-    itemsize = problem.input.dtype.itemsize
     memory = products.device_bytes(problem.input)
-    return plan.row_chunks(count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, memory)
+    return plan.row_chunks(count, hidden, classes, itemsize, device, sums, memory)
 
 
 def _buffer(problem: Problem, chunks: Sequence[slice]) -> Array:

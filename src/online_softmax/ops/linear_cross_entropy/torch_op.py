@@ -85,7 +85,7 @@ def problem(ready: Prepared, impl: str) -> Problem:
 
 def made_in_forward(dtype: torch.dtype, options: Options, memory: str) -> bool:
     """Whether the gradients come with the loss."""
-    return options.reduction != "none" and dtype != torch.float16 and memory == "fast"
+    return options.reduction != "none" and dtype != torch.float16 and memory != "least"
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
