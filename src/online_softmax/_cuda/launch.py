@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -125,6 +126,14 @@ def stream_here(device: int) -> Stream | None:
     if _current_device() != device or not getattr(_thread, "bound", False):
         return None
     return _streams.get((device, _current_stream(device))) or _stream(device)
+
+
+@contextmanager
+def stream_there(device: int) -> Iterator[Stream]:
+    """The same for any thread and any current device: for the time of the block, all is as a launch needs it."""
+    with torch.cuda.device(device):
+        _bind()
+        yield _stream(device)
 
 
 def _stream(device: int) -> Stream:

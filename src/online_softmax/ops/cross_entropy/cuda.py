@@ -8,11 +8,12 @@ import torch
 
 from ..._cuda import ready
 from ..._cuda.compile import Source
-from ..._cuda.launch import launch_on, load, stream_here
+from ..._cuda.launch import launch_on, load, stream_here, stream_there
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
-from . import kernels
+from . import batch, kernels
 from .again import Call
+from .batch import Batch
 from .options import HEAD_BYTES, Forward, Options, Packed
 from .totals import Totals
 
@@ -61,10 +62,16 @@ def forward(
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
         layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, target.dtype, target.stride())
         key = ("loss", logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
-        call: Call | None = ready.find(key)
+        call: Call | Batch | None = ready.find(key)
+        if call is None:
+            call = batch.fitting(logits, target, weight, options, gradient is not None)
+            if call is not None:
+                ready.keep_any(key, call)
         if call is not None:
             stream = stream_here(call.device)
             if stream is not None:
+                return call(stream, logits, target, weight, num_items)
+            with stream_there(call.device) as stream:
                 return call(stream, logits, target, weight, num_items)
     rows = logits.shape[0]
     compute = compute_dtype(logits.dtype)
@@ -148,6 +155,8 @@ def backward(
 
 
 _SCALED_AT_ONCE = 512  # threads of a block
+MOST_SCALED_BY_TORCH = 2**16
+"""Elements of a gradient that torch's multiplication scales: one call, where all else takes longer."""
 
 
 def _load_rescale(gradient: torch.Tensor) -> Ready:
@@ -161,8 +170,11 @@ def _load_rescale(gradient: torch.Tensor) -> Ready:
 
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
-    """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1."""
-    device, dtype, size = gradient.get_device(), gradient.dtype, gradient.numel()
+    """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1, unless little could be."""
+    dtype, size = gradient.dtype, gradient.numel()
+    if size <= MOST_SCALED_BY_TORCH and grad_loss.dtype is dtype:
+        return gradient.mul_(grad_loss)  # engine's thread finds nothing of Python in its caches: this is one call
+    device = gradient.get_device()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
     if not size:
