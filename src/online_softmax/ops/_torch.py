@@ -23,6 +23,13 @@ LIBRARY = torch.library.Library("online_softmax", "DEF")
 _PLAIN = (Tensor, torch.nn.Parameter)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
+# In a step with a backward of its own thread, every look-up finds cold caches: these are found once.
+is_compiling = torch.compiler.is_compiling
+_strided = torch.strided
+_transforms = torch._C._functorch.peek_interpreter_stack
+in_transform = torch._C._functorch.is_functorch_wrapped_tensor
+_modes = torch._C._len_torch_dispatch_stack
+
 
 def is_ordinary(x: Tensor) -> bool:
     """Whether x can pass every check below at once: dense, floating, with data, in eager mode with nothing special on.
@@ -30,15 +37,15 @@ def is_ordinary(x: Tensor) -> bool:
     Small calls are nothing but overhead: this is asked first, and what says no goes the long way, to its own error.
     """
     return (
-        not torch.compiler.is_compiling()
+        not is_compiling()
         and type(x) in _PLAIN
         and x.dtype in _FLOATS
-        and x.layout is torch.strided
+        and x.layout is _strided
         and not (x.is_nested or x.is_meta or x.is_neg())
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # one that has left its transform
+        and _transforms() is None
+        and not in_transform(x)  # one that has left its transform
         and forward_ad._current_level < 0
-        and not torch._C._len_torch_dispatch_stack()
+        and not _modes()
     )
 
 
@@ -97,6 +104,13 @@ def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., 
     """
     found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return found
+
+
+def undecorated_backward(function: type[torch.autograd.Function]) -> None:
+    """Let the engine call `function.backward` itself, and not by way of torch's search for it."""
+    node: Any = getattr(function, "_backward_cls", None)
+    if node is not None:
+        node.apply = function.backward
 
 
 def stored(grad: Tensor | None) -> Tensor | None:

@@ -5,17 +5,21 @@
 
 using namespace online_softmax;
 
+constexpr int kHeadBytes = 16;
+
 static_assert(kWithinWarp && !kProbabilities && !kAux && kRowsPerBlock <= kThreads, "short rows with labels");
 
 extern "C" __global__ void __launch_bounds__(kThreads)
 cross_entropy_batch(const Input* logits, Input* gradient, int64 rows, int classes, int64 logits_stride,
-                    int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
-                    int64 ignore_index, double scale, double softcap, double smoothing, double z_loss,
-                    double reported_z, double divisor, Compute* divisors, Compute* losses, Compute* lses,
-                    Compute* lse_lows, Compute* loss) {
+                    const Target* targets, int64 target_stride, const Compute* weight, int64 ignore_index, double scale,
+                    double softcap, double smoothing, double z_loss, double divisor, Compute* packed, Compute* loss) {
     __shared__ Pair of_row[kRowsPerBlock], counts[kThreads / 32], sums[kThreads / 32];
-    const Batch batch{logits, gradient, rows, classes, logits_stride, gradient_stride, targets, target_stride, weight,
-                      ignore_index, scale, softcap, smoothing, z_loss, reported_z};
+    // `packed`: as options.py has it.  z-loss is added with the sum.
+    Compute* const losses = packed + kHeadBytes / sizeof(Compute);
+    Compute* const lses = losses + rows;
+    Compute* const lse_lows = lses + rows;
+    const Batch batch{logits, gradient, rows, classes, logits_stride, classes, targets, target_stride, weight,
+                      ignore_index, scale, softcap, smoothing, z_loss, 0};
     // Beside its share of a row, each thread counts the label of one.
     const bool counting = threadIdx.x < rows;
     const int64 label = counting ? int64(targets[threadIdx.x * target_stride]) : ignore_index;
@@ -23,7 +27,7 @@ cross_entropy_batch(const Input* logits, Input* gradient, int64 rows, int classe
     take_row(
         batch, nullptr, [] {},
         [&](int64 row, bool kept, const RowLoss<Compute>& result, const RowSums<Compute>&, Compute label_logit) {
-            const Compute lse = result.lse(), of_this = result.loss(label_logit, Compute(reported_z));
+            const Compute lse = result.lse(), of_this = result.loss(label_logit, Compute(0));
             of_row[row] = {of_this, kZLoss && kept ? double(lse) * double(lse) : 0};
             losses[row] = of_this;
             lses[row] = lse;
@@ -35,7 +39,7 @@ cross_entropy_batch(const Input* logits, Input* gradient, int64 rows, int classe
             const bool given = divisor != 0;
             const Compute by_class = given ? divisor : labels.first, by_row = given ? divisor : labels.second;
             if (threadIdx.x == 0) {
-                divisors[0] = by_class, divisors[1] = by_row;
+                packed[0] = by_class, packed[1] = by_row;
                 *loss = reduced(sum, by_class, by_row, z_loss);
             }
             return {over(by_class), over(by_row)};

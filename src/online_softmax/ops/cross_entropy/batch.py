@@ -46,9 +46,9 @@ class Batch:
         kernel = load(self.device, source, chosen.shape.threads)
         wanted = ((rows, classes), (classes, 1), logits.dtype) if gradient else None
         packed = HEAD_BYTES // compute.itemsize + 3 * rows
-        self._sizes = wanted, (packed,), compute, rows * compute.itemsize
-        sizes = rows, classes, logits.stride(0), classes
-        self._launch = kernel.ready(1), sizes, target.stride(0), numbers.wide(options)
+        self._sizes = wanted, (packed,), compute
+        given = options.ignore_index, *numbers.factors(options), float(options.z_loss)
+        self._launch = kernel.ready(1), (rows, classes, logits.stride(0)), target.stride(0), given
         self._divisor = 0.0 if options.reduction == "mean" else 1.0  # 0: the labels are counted
 
     def __call__(
@@ -56,30 +56,15 @@ class Batch:
     ) -> Packed:
         """Launch on the device's current stream, which is the one given.  `num_items` is a number or None."""
         device = self.device
-        wanted, shape, dtype, plane = self._sizes
+        wanted, shape, dtype = self._sizes
         ready, sizes, step, given = self._launch
         gradient, gradient_at = None, 0
         if wanted is not None:
             gradient = empty(*wanted, device)
             gradient_at = gradient.data_ptr()
         packed, loss = empty(shape, (1,), dtype, device), empty((), (), dtype, device)
-        divisors = packed.data_ptr()
-        losses = divisors + HEAD_BYTES
-        launch_on(
-            stream,
-            *ready,
-            logits.data_ptr(),
-            gradient_at,
-            *sizes,
-            target.data_ptr(),
-            step,
-            0 if weight is None else weight.data_ptr(),
-            *given,
-            self._divisor if num_items is None else float(num_items),
-            divisors,
-            losses,
-            losses + plane,
-            losses + 2 * plane,
-            loss.data_ptr(),
-        )
+        labels = target.data_ptr(), step, 0 if weight is None else weight.data_ptr()
+        divisor = self._divisor if num_items is None else float(num_items)
+        results = packed.data_ptr(), loss.data_ptr()
+        launch_on(stream, *ready, logits.data_ptr(), gradient_at, *sizes, *labels, *given, divisor, *results)
         return Packed(loss, packed, gradient)

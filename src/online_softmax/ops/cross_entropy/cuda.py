@@ -174,7 +174,7 @@ def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
     dtype, size = gradient.dtype, gradient.numel()
     if size <= MOST_SCALED_BY_TORCH and grad_loss.dtype is dtype:
         return gradient.mul_(grad_loss)  # engine's thread finds nothing of Python in its caches: this is one call
-    device = gradient.get_device()
+    device, grad_loss = gradient.get_device(), grad_loss.resolve_neg()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
     if not size:

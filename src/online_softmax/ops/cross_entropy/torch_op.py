@@ -15,14 +15,26 @@ import torch
 from torch import Tensor
 
 from ..._arrays import namespace
-from ..._dispatch import implementation
+from ..._dispatch import implementation, implementation_on
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored, undecorated_apply
+from .._torch import (
+    in_transform,
+    is_ordinary,
+    is_plain,
+    records,
+    refuse_transforms,
+    stored,
+    undecorated_apply,
+    undecorated_backward,
+)
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
+
+_INDEX, _STRIDED = torch.int64, torch.strided  # names found in the module: a small call is nothing but overhead
+_grad_enabled = torch.is_grad_enabled
 
 __all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
 
@@ -32,10 +44,10 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
     return (
         is_ordinary(input)
         and type(target) is Tensor
-        and target.dtype is torch.int64
-        and target.layout is torch.strided
+        and target.dtype is _INDEX
+        and target.layout is _STRIDED
         and not (target.is_nested or target.is_meta)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(target)  # as is_ordinary asks of input
+        and not in_transform(target)  # as is_ordinary asks of input
         and input.ndim == 2
         and target.ndim == 1
         and target.shape[0] == input.shape[0]
@@ -44,15 +56,18 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
     )
 
 
-def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) -> Tensor:
-    """The loss of what `are_rows_and_indices` has passed, with nothing else asked for."""
+def loss_of_rows(logits: Any, target: Any, options: Options, impl: str) -> Tensor | None:
+    """The loss of what `are_rows_and_indices` passes, with nothing else asked for; None for all else."""
+    if not are_rows_and_indices(logits, target):
+        return None
     if logits.is_cpu:
         check_range(target, logits.shape[1], options.ignore_index, target.shape)
-    module = implementation("cross_entropy", logits, impl)
-    if not records(logits):
-        loss: Tensor = module.forward(logits, target, None, None, options).loss
-        return loss
-    loss = _recorded(logits, target, None, (None, options, False, False, module))
+    module = implementation_on("cross_entropy", logits, impl)
+    loss: Tensor
+    if logits.requires_grad and _grad_enabled():
+        loss = _recorded(logits, target, None, (None, options, False, False, module))
+    else:
+        loss = module.forward(logits, target, None, None, options).loss
     return loss
 
 
@@ -105,16 +120,17 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> Any:
         num_items, options, inplace, aux, module = how
         # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
-        early = ctx.needs_input_grad[0] and made_in_forward(logits, options) and not (inplace and aux)
+        wanted, soft, *_ = ctx.needs_input_grad
+        early = wanted and made_in_forward(logits, options) and not (inplace and aux)
         into = (logits.detach() if inplace else True) if early else None
         result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
         ctx.gradient = result.gradient
-        if early and inplace:
-            torch.autograd.graph.increment_version(logits)
-        ctx.overwritten = early and inplace
-        ctx.how = options, inplace, module
-        held = None if ctx.overwritten else logits
-        ctx.save_for_backward(held, target, weight, *result.to_keep)
+        ctx.how = options, inplace, module, soft
+        if inplace:
+            ctx.overwritten = early
+            if early:
+                torch.autograd.graph.increment_version(logits)
+        ctx.save_for_backward(None if inplace and early else logits, target, weight, *result.to_keep)
         ctx.set_materialize_grads(False)
         if not aux:
             return result.loss
@@ -123,17 +139,18 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
-        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
-        wanted, wanted_target, *_ = ctx.needs_input_grad
-        options, inplace, module = ctx.how
+        again = _grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
+        options, inplace, module, soft = ctx.how
         gradient = ctx.gradient
-        if gradient is not None and grad_lse is None and grad_loss is not None and not again and not wanted_target:
+        alone = grad_loss is not None and grad_lse is None and not (soft and ctx.needs_input_grad[1])
+        if gradient is not None and alone and not again:
             ctx.gradient = None
-            return module.rescale(gradient, stored(grad_loss)), None, None, None
+            return module.rescale(gradient, grad_loss), None, None, None
+        wanted, wanted_target, *_ = ctx.needs_input_grad
         if grad_loss is None and grad_lse is None:
             return None, None, None, None
         grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
-        if ctx.overwritten or (inplace and (again or wanted_target)):
+        if inplace and (ctx.overwritten or again or wanted_target):
             raise RuntimeError(
                 "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "
                 "second derivatives and gradients of probability targets need inplace=False"
@@ -158,6 +175,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 _recorded = undecorated_apply(_CrossEntropy)
+undecorated_backward(_CrossEntropy)
 
 
 def made_in_forward(logits: Tensor, options: Options) -> bool:
