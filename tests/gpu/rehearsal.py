@@ -29,7 +29,7 @@ class _Nothing:
     def __call__(self, *_: Any) -> None:
         pass
 
-    def ready(self, _: int) -> tuple[()]:
+    def ready(self, *_: Any) -> tuple[()]:
         return ()
 
 

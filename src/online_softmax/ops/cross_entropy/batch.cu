@@ -34,8 +34,9 @@ cross_entropy_batch(const Input* logits, Input* gradient, int64 rows, int classe
             lse_lows[row] = result.lse_low();
         },
         [&]() -> Shares {
-            const Pair labels = block_sum<kThreads>(count, counts);  // all rows' losses are there when it returns
-            const Pair sum = block_sum<kThreads>(counting ? of_row[threadIdx.x] : Pair{0, 0}, sums);
+            const int warps = int(rows + 31) / 32;
+            const Pair labels = block_sum(count, counts, warps);  // all rows' losses are there when it returns
+            const Pair sum = block_sum(counting ? of_row[threadIdx.x] : Pair{0, 0}, sums, warps);
             const bool given = divisor != 0;
             const Compute by_class = given ? divisor : labels.first, by_row = given ? divisor : labels.second;
             if (threadIdx.x == 0) {

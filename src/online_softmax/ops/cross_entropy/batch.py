@@ -48,7 +48,8 @@ class Batch:
         packed = HEAD_BYTES // compute.itemsize + 3 * rows
         self._sizes = wanted, (packed,), compute
         given = options.ignore_index, *numbers.factors(options), float(options.z_loss)
-        self._launch = kernel.ready(1), (rows, classes, logits.stride(0)), target.stride(0), given
+        threads = -(-rows * chosen.shape.group // 32) * 32  # no more than have rows
+        self._launch = kernel.ready(1, threads), (rows, classes, logits.stride(0)), target.stride(0), given
         self._divisor = 0.0 if options.reduction == "mean" else 1.0  # 0: the labels are counted
 
     def __call__(

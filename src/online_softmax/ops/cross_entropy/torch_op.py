@@ -39,8 +39,8 @@ _grad_enabled = torch.is_grad_enabled
 __all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
 
 
-def are_rows_and_indices(input: Tensor, target: Any) -> bool:
-    """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
+def _are_ordinary(input: Any, target: Any) -> bool:
+    """Whether these are ordinary logits and, somewhere, class indices of int64."""
     return (
         is_ordinary(input)
         and type(target) is Tensor
@@ -48,7 +48,13 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
         and target.layout is _STRIDED
         and not (target.is_nested or target.is_meta)
         and not in_transform(target)  # as is_ordinary asks of input
-        and input.ndim == 2
+    )
+
+
+def _fit(input: Tensor, target: Tensor) -> bool:
+    """Whether the logits are (M, C), with M class indices beside them."""
+    return (
+        input.ndim == 2
         and target.ndim == 1
         and target.shape[0] == input.shape[0]
         and target.get_device() == input.get_device()
@@ -56,18 +62,29 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
     )
 
 
+def are_rows_and_indices(input: Any, target: Any) -> bool:
+    """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
+    return _are_ordinary(input, target) and _fit(input, target)
+
+
 def loss_of_rows(logits: Any, target: Any, options: Options, impl: str) -> Tensor | None:
     """The loss of what `are_rows_and_indices` passes, with nothing else asked for; None for all else."""
-    if not are_rows_and_indices(logits, target):
+    if not _are_ordinary(logits, target):
         return None
-    if logits.is_cpu:
-        check_range(target, logits.shape[1], options.ignore_index, target.shape)
     module = implementation_on("cross_entropy", logits, impl)
-    loss: Tensor
-    if logits.requires_grad and _grad_enabled():
-        loss = _recorded(logits, target, None, (None, options, False, False, module))
-    else:
-        loss = module.forward(logits, target, None, None, options).loss
+    recorded = logits.requires_grad and _grad_enabled()
+    made = True if recorded and made_in_forward(logits, options) else None
+    again = getattr(module, "again", None)
+    result: Any = None if again is None else again(logits, target, options, made)
+    if result is None:
+        if not _fit(logits, target):
+            return None
+        if logits.is_cpu:
+            check_range(target, logits.shape[1], options.ignore_index, target.shape)
+        if not recorded:
+            result = module.forward(logits, target, None, None, options)
+    how = None, options, False, False, module, result
+    loss: Tensor = _recorded(logits, target, None, how) if recorded else result.loss
     return loss
 
 
@@ -85,7 +102,7 @@ def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl
     if not records(logits, target):
         result: Forward | Packed = module.forward(logits, target, weight, num_items, options, aux=aux)
         return result
-    outputs = _CrossEntropy.apply(logits, target, weight, (num_items, options, inplace, aux, module))
+    outputs = _CrossEntropy.apply(logits, target, weight, (num_items, options, inplace, aux, module, None))
     if not aux:
         return Forward(outputs, *(None,) * 7)
     loss, lse, z_loss, predicted, entropy = outputs
@@ -116,14 +133,15 @@ class _CrossEntropy(torch.autograd.Function):
         logits: Tensor,
         target: Tensor,
         weight: Tensor | None,
-        how: tuple[Any, Options, bool, bool, ModuleType],
+        how: tuple[Any, Options, bool, bool, ModuleType, Packed | None],
     ) -> Any:
-        num_items, options, inplace, aux, module = how
+        num_items, options, inplace, aux, module, result = how
         # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
         wanted, soft, *_ = ctx.needs_input_grad
-        early = wanted and made_in_forward(logits, options) and not (inplace and aux)
-        into = (logits.detach() if inplace else True) if early else None
-        result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
+        if result is None:
+            early = wanted and made_in_forward(logits, options) and not (inplace and aux)
+            into = (logits.detach() if inplace else True) if early else None
+            result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
         ctx.gradient = result.gradient
         ctx.how = options, inplace, module, soft
         if inplace:

@@ -19,7 +19,7 @@ __device__ Pair sum_of_rows(int64 rows, Fn fn) {
         sum.first += one.first, sum.second += one.second;
     }
     __shared__ Pair of_warp[kThreads / 32];
-    return block_sum<kThreads>(sum, of_warp);
+    return block_sum(sum, of_warp, kThreads / 32);
 }
 
 // (sum of the kept rows' class weights, number of kept rows).  Both are *given, or `number`, where there are no labels to count.

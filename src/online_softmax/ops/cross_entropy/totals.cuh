@@ -6,15 +6,20 @@ namespace online_softmax {
 
 struct Pair { double first, second; };
 
-// The sums of all threads' pairs, in every thread.  `of_warp` is shared memory that no later sum may use.
-template <int SIZE>
-__device__ __forceinline__ Pair block_sum(Pair mine, Pair* of_warp) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    mine = {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
-    if (lane == 0) of_warp[warp] = mine;
-    __syncthreads();
-    mine = lane < SIZE / 32 ? of_warp[lane] : Pair{0, 0};
+__device__ __forceinline__ Pair lane_sum(Pair mine) {
     return {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
+}
+
+// The sums of the pairs that the first `warps` warps of the block hold, in every thread.  `of_warp`, with room for a pair
+// a warp, is shared memory that no later sum may use.
+__device__ __forceinline__ Pair block_sum(Pair mine, Pair* of_warp, int warps) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (warp < warps) {
+        mine = lane_sum(mine);
+        if (lane == 0) of_warp[warp] = mine;
+    }
+    __syncthreads();
+    return warps == 1 ? of_warp[0] : lane_sum(lane < warps ? of_warp[lane] : Pair{0, 0});
 }
 
 // What a row adds to (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted
