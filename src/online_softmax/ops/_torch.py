@@ -24,7 +24,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 # In a step with a backward of its own thread, every look-up finds cold caches: these are found once.
-is_compiling = torch.compiler.is_compiling
+_compiling = torch.compiler.is_dynamo_compiling  # where else one compiles, tensors are fake ones or a mode is on
 _strided = torch.strided
 _transforms = torch._C._functorch.peek_interpreter_stack
 in_transform = torch._C._functorch.is_functorch_wrapped_tensor
@@ -37,7 +37,7 @@ def is_ordinary(x: Tensor) -> bool:
     Small calls are nothing but overhead: this is asked first, and what says no goes the long way, to its own error.
     """
     return (
-        not is_compiling()
+        not _compiling()
         and type(x) in _PLAIN
         and x.dtype in _FLOATS
         and x.layout is _strided

@@ -47,26 +47,14 @@ def _gradient(logits: torch.Tensor, gradient: Any) -> tuple[torch.Tensor | None,
     return torch.empty(logits.shape, dtype=logits.dtype, device=logits.device), gradient
 
 
-def _key(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    num_items: Any,
-    options: Options,
-    gradient: Any,
-) -> tuple[Any, ...]:
-    """All that a launch depends on but the pointers."""
-    of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
-    of_target = target.get_device(), target.dtype, target.shape, target.stride()
-    return "loss", of_logits, of_target, weight is None, num_items is None, gradient, options
-
-
 def again(logits: torch.Tensor, target: torch.Tensor, options: Options, gradient: Any) -> Packed | None:
     """forward of a call like an earlier one, without weight, number of items and aux; None where it is the first.
 
     Whether target fits logits needs no check: it did.
     """
-    call: Call | Batch | None = ready.find(_key(logits, target, None, None, options, gradient))
+    of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
+    of_target = target.get_device(), target.dtype, target.shape, target.stride()
+    call: Call | Batch | None = ready.find(("loss", of_logits, of_target, True, True, gradient, options))
     stream = None if call is None else stream_here(call.device)
     return None if call is None or stream is None else call(stream, logits, target, None, None)
 
@@ -84,7 +72,9 @@ def forward(
     """Loss, row summaries and, if asked for, the gradient, from one read of the logits."""
     key = None
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
-        key = _key(logits, target, weight, num_items, options, gradient)
+        of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
+        of_target = target.get_device(), target.dtype, target.shape, target.stride()
+        key = ("loss", of_logits, of_target, weight is None, num_items is None, gradient, options)  # as in again
         call: Call | Batch | None = ready.find(key)
         if call is None:
             call = batch.fitting(logits, target, weight, options, gradient is not None)

@@ -33,22 +33,11 @@ from .gradient import gradient_rows, incoming
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-_INDEX, _STRIDED = torch.int64, torch.strided  # names found in the module: a small call is nothing but overhead
+# Found once: in a step whose backward runs on another thread, every look-up finds cold caches.
+_INDEX, _HALF, _STRIDED = torch.int64, torch.float16, torch.strided
 _grad_enabled = torch.is_grad_enabled
 
 __all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
-
-
-def _are_ordinary(input: Any, target: Any) -> bool:
-    """Whether these are ordinary logits and, somewhere, class indices of int64."""
-    return (
-        is_ordinary(input)
-        and type(target) is Tensor
-        and target.dtype is _INDEX
-        and target.layout is _STRIDED
-        and not (target.is_nested or target.is_meta)
-        and not in_transform(target)  # as is_ordinary asks of input
-    )
 
 
 def _fit(input: Tensor, target: Tensor) -> bool:
@@ -64,18 +53,36 @@ def _fit(input: Tensor, target: Tensor) -> bool:
 
 def are_rows_and_indices(input: Any, target: Any) -> bool:
     """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
-    return _are_ordinary(input, target) and _fit(input, target)
+    return (
+        is_ordinary(input)
+        and type(target) is Tensor
+        and target.dtype is _INDEX
+        and target.layout is _STRIDED
+        and not (target.is_nested or target.is_meta)
+        and not in_transform(target)  # as is_ordinary asks of input
+        and _fit(input, target)
+    )
 
 
 def loss_of_rows(logits: Any, target: Any, options: Options, impl: str) -> Tensor | None:
     """The loss of what `are_rows_and_indices` passes, with nothing else asked for; None for all else."""
-    if not _are_ordinary(logits, target):
+    # As are_rows_and_indices, but that a call like an earlier one needs not ask whether target fits.
+    if not (
+        is_ordinary(logits)
+        and type(target) is Tensor
+        and target.dtype is _INDEX
+        and target.layout is _STRIDED
+        and not (target.is_nested or target.is_meta)
+        and not in_transform(target)
+    ):
         return None
     module = implementation_on("cross_entropy", logits, impl)
     recorded = logits.requires_grad and _grad_enabled()
-    made = True if recorded and made_in_forward(logits, options) else None
     again = getattr(module, "again", None)
-    result: Any = None if again is None else again(logits, target, options, made)
+    result: Any = None
+    if again is not None:
+        made = recorded and options.reduction != "none" and logits.dtype is not _HALF  # made_in_forward
+        result = again(logits, target, options, made or None)
     if result is None:
         if not _fit(logits, target):
             return None
@@ -136,9 +143,10 @@ class _CrossEntropy(torch.autograd.Function):
         how: tuple[Any, Options, bool, bool, ModuleType, Packed | None],
     ) -> Any:
         num_items, options, inplace, aux, module, result = how
-        # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
-        wanted, soft, *_ = ctx.needs_input_grad
+        soft = False
         if result is None:
+            wanted, soft, *_ = ctx.needs_input_grad
+            # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
             early = wanted and made_in_forward(logits, options) and not (inplace and aux)
             into = (logits.detach() if inplace else True) if early else None
             result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
