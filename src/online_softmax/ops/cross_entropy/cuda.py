@@ -169,7 +169,7 @@ def backward(
 
 _SCALED_AT_ONCE = 512  # threads of a block
 MOST_SCALED_BY_TORCH = 2**16
-"""Elements of a gradient that torch's multiplication scales: one call, where all else takes longer."""
+"""Elements of a gradient that torch's multiplication scales: there one call is what counts."""
 
 
 def _load_rescale(gradient: torch.Tensor) -> Ready:
@@ -186,7 +186,7 @@ def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
     """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1, unless little could be."""
     dtype, size = gradient.dtype, gradient.numel()
     if size <= MOST_SCALED_BY_TORCH and grad_loss.dtype is dtype:
-        return gradient.mul_(grad_loss)  # engine's thread finds nothing of Python in its caches: this is one call
+        return gradient.mul_(grad_loss)  # the engine's thread has nothing of Python in its caches: one call
     device, grad_loss = gradient.get_device(), grad_loss.resolve_neg()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
