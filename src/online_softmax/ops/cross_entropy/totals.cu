@@ -1,26 +1,12 @@
 // Sums over the rows of a batch: the divisors of "mean" before the loss, and the loss from the rows' losses after it.
-// In fp64 and in an order that depends on the number of rows alone: the same bits every run.
 #include "../../_cuda/async.cuh"
-#include "../../_cuda/functions.cuh"
+#include "totals.cuh"
 
 using namespace online_softmax;
 
 using Compute = COMPUTE;
 using Label = LABEL;
 constexpr int kThreads = 512;
-
-struct Pair { double first, second; };
-
-// The sums of all threads' pairs, in thread 0.
-__device__ Pair block_sum(Pair mine) {
-    __shared__ Pair of_warp[kThreads / 32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    mine = {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
-    if (lane == 0) of_warp[warp] = mine;
-    __syncthreads();
-    mine = lane < kThreads / 32 ? of_warp[lane] : Pair{0, 0};
-    return {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
-}
 
 // fn(row) summed over all rows if one block can do it, else over every gridDim.x-th stretch of them, for the entries that
 // finish.  Several rows at a time: the memory answers after a thousand instructions.
@@ -32,11 +18,9 @@ __device__ Pair sum_of_rows(int64 rows, Fn fn) {
         const Pair one = fn(row);
         sum.first += one.first, sum.second += one.second;
     }
-    return block_sum(sum);
+    __shared__ Pair of_warp[kThreads / 32];
+    return block_sum(sum, of_warp, kThreads / 32);
 }
-
-// What "mean" divides by: NaN for 0, so that loss and gradient of rows that are kept, but weigh nothing together, are NaN.
-__device__ Compute divisor_of(Compute sum) { return sum == Compute(0) ? not_a_number<Compute>() : sum; }
 
 // (sum of the kept rows' class weights, number of kept rows).  A label that is no class makes a weighted sum NaN.
 // Both are *given, or `number`, where there are no labels to count.
@@ -49,10 +33,7 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
         return;
     }
     const Pair sum = sum_of_rows(rows, [&](int64 row) -> Pair {
-        const int64 label = labels[row * stride];
-        if (label == ignore_index) return {0, 0};
-        if (weight == nullptr) return {1, 1};
-        return {label >= 0 && label < classes ? double(weight[label]) : not_a_number<double>(), 1};
+        return counted(int64(labels[row * stride]), weight, classes, ignore_index);
     });
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
@@ -63,11 +44,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 count_finish(const Pair* partial, int64 count, Compute* divisors) {
     const Pair sum = sum_of_rows(count, [&](int64 i) { return partial[i]; });
     if (threadIdx.x == 0) divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
-}
-
-__device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {
-    const double of_classes = sum.first / double(__ldcg(divisors));
-    return Compute(z_loss == 0 ? of_classes : of_classes + z_loss * sum.second / double(__ldcg(divisors + 1)));
 }
 
 // sum of losses / divisors[0] + z_loss * sum of lse^2 of kept rows / divisors[1].  What rows and divisors are is read past
@@ -85,11 +61,11 @@ loss_rows(const Compute* losses, const Compute* lses, const Label* labels, Pair*
     });
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
-    else *loss = reduced(sum, divisors, z_loss);
+    else *loss = reduced(sum, __ldcg(divisors), __ldcg(divisors + 1), z_loss);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
 loss_finish(const Pair* partial, int64 count, double z_loss, const Compute* divisors, Compute* loss) {
     const Pair sum = sum_of_rows(count, [&](int64 i) { return partial[i]; });
-    if (threadIdx.x == 0) *loss = reduced(sum, divisors, z_loss);
+    if (threadIdx.x == 0) *loss = reduced(sum, __ldcg(divisors), __ldcg(divisors + 1), z_loss);
 }
