@@ -60,7 +60,8 @@ def forward(
     key = None
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
         layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, target.dtype, target.stride())
-        key = ("loss", logits.get_device(), logits.dtype, layout, weight is None, num_items is None, gradient, options)
+        weights = None if weight is None else weight.data_ptr() % 16
+        key = ("loss", logits.get_device(), logits.dtype, layout, weights, num_items is None, gradient, options)
         call: Call | None = ready.find(key)
         if call is not None:
             stream = stream_here(call.device)
@@ -90,15 +91,16 @@ def forward(
         loss = losses.data  # no view for autograd, so that callers may change it in place
     else:
         loss = torch.empty_strided((), (), dtype=compute, device=logits.device)  # in half the time of torch.empty
-    divisors, totals = packed[:2], Totals(logits, target, num_items, options)
-    totals.count(target, weight, num_items, divisors)
+    divisors, totals = packed[:2], Totals(beside, target, weight, num_items, options)
+    weighed = totals.count(target, weight, num_items, divisors)
     launch: kernels.Again | None = None
     if logits.shape[1] == 0:  # no class: probabilities ask for nothing, an index for what is not there
         losses.fill_(0.0 if target.is_floating_point() else torch.nan)
         lses.fill_(-torch.inf)
         lse_lows.zero_()
     elif rows:
-        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more)
+        at = totals.weighed_at(weight, weighed)
+        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more, weighed=at)
         if beside is not logits or target is not given:
             launch = None  # of copies
     if written is not gradient:
