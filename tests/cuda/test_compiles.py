@@ -30,12 +30,12 @@ OFF = Switches(torch.int64, False, False, False, False, False, False, True)
 ON = Switches(torch.int64, True, True, True, True, True, True, True)
 PROBABILITIES = ON._replace(target=F32)
 # Of each kind and dtype, so many shapes at most: every one is compiled here, and again at a user's.
-MOST = {"forward": 24, "logsumexp": 10, "backward": 22, "loss": 22, "costly loss": 14, "loss in registers": 10}
-LOSSES = {"loss": OFF, "costly loss": ON._replace(aux=False), "loss in registers": OFF._replace(aux=True)}
+MOST = {"forward": 24, "logsumexp": 10, "backward": 22, "loss": 22, "capped loss": 14, "loss in registers": 10}
+LOSSES = {"loss": OFF, "capped loss": ON._replace(aux=False), "loss in registers": OFF._replace(aux=True)}
 LARGEST = 262144
 
 
-def _shape(found: tuple[geometry.Geometry, int] | None) -> geometry.Geometry | None:
+def _shape(found: tuple[geometry.Geometry, *tuple[int, ...]] | None) -> geometry.Geometry | None:
     return found and found[0]
 
 
@@ -46,10 +46,8 @@ def geometries_of(kind: str, dtype: torch.dtype, limits: Limits) -> dict[geometr
         "logsumexp": lambda words: plans.forward(2, words, dtype.itemsize, limits).shape,
         "backward": lambda words: plans.backward(words, dtype.itemsize, limits).shape,
         "loss in registers": lambda words: geometry.loss_in_registers(words, dtype.itemsize, limits, 1),
-        "loss": lambda words: _shape(geometry.loss_staged(words, dtype.itemsize, limits, capped=False, weighted=False)),
-        "costly loss": lambda words: _shape(
-            geometry.loss_staged(words, dtype.itemsize, limits, capped=True, weighted=True)
-        ),
+        "loss": lambda words: _shape(geometry.loss_staged(words, limits, weighted=False, gradient=True)),
+        "capped loss": lambda words: _shape(geometry.loss_capped(words, dtype.itemsize, limits)),
     }[kind]
     found: dict[geometry.Geometry, int] = {}
     words = 1 if not kind.endswith("loss") else 129  # shorter rows are taken within a warp

@@ -33,6 +33,17 @@ def test_probabilities_that_all_rows_share(classes):
         check(logits, row.expand(9, classes), weight if weighted else None, options)
 
 
+@pytest.mark.parametrize(("rows", "classes"), [(9, 5000), (9, 5001), (9, 50257), (16385, 2000)])
+def test_class_weights_anywhere_in_memory(rows, classes):
+    logits = random_rows(rows, classes, torch.bfloat16)
+    target = torch.randint(0, classes, (rows,), device=DEVICE)
+    weight = torch.rand(classes + 1, device=DEVICE) + 0.1
+    weight[::5] = 0
+    for options in (Options(label_smoothing=0.1), Options(label_smoothing=0.1, softcap=5.0)):
+        for off in (0, 1):
+            check(logits, target, weight[off : off + classes], options)
+
+
 def test_divisors():
     x = random_rows(40000, 12, torch.float32)  # more rows than one block sums
     target = torch.randint(0, 12, (40000,), device=DEVICE)

@@ -28,7 +28,7 @@ def test_clusters_that_a_device_does_not_grant_are_not_launched(monkeypatch, lar
     real = launch.load
 
     def load(device, source, threads, cluster=1, shared=0, early=False):
-        file_keeps_rows = source.file.endswith(("/cuda.cu", "/staged.cu"))
+        file_keeps_rows = source.file.endswith(("/cuda.cu", "/staged.cu", "/softcap.cu"))
         refused = file_keeps_rows and cluster > largest
         return SimpleNamespace(resident=0) if refused else real(device, source, threads, cluster, shared, early)
 

@@ -68,6 +68,66 @@ struct Exchange {
         ++turn;
         return records;
     }
+
+    // swap in two halves, of which the second is the first warp's alone; what lies between hides how long mail takes.
+    __device__ __forceinline__ void post(const A (&record)[RECORD]) {
+        static_assert(kGroup == kThreads);
+        const int lane = threadIdx.x % 32;
+        if constexpr (kCluster > 1) {
+            if (turn == 0) cluster_wait();
+            if (lane < kCluster) send(record, lane);
+        } else if (lane == 0) {
+            keep(record);
+        }
+    }
+    // The records of what was posted, once all have come; nullptr but in the first warp.
+    __device__ __forceinline__ const A* collect() {
+        const int set = turn & 1, warp = threadIdx.x / 32;
+        if constexpr (kCluster > 1) {
+            if (warp == 0) {
+                barrier_wait(&shared.barriers[set], (turn >> 1) & 1);
+                if (threadIdx.x == 0) barrier_expect(&shared.barriers[set], kBytes);
+            }
+        } else {
+            __syncthreads();
+        }
+        ++turn;
+        return warp == 0 ? shared.records[set] : nullptr;
+    }
+
+    // The same, but the records go to block 0 alone.  The last turn.
+    __device__ __forceinline__ const A* gather(const A (&record)[RECORD]) {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, set = turn & 1;
+        A* const records = shared.records[set];
+        if constexpr (kCluster > 1) {
+            if (lane == 0) send(record, 0);
+            if (cluster_rank() != 0 || warp != 0) return nullptr;
+            barrier_wait(&shared.barriers[set], (turn >> 1) & 1);
+        } else {
+            if (lane == 0) keep(record);
+            __syncthreads();
+            if (warp != 0) return nullptr;
+        }
+        return records;
+    }
+
+private:
+    __device__ __forceinline__ A* mine() const {
+        return shared.records[turn & 1] + ((kCluster > 1 ? cluster_rank() : 0) * kWarps + int(threadIdx.x) / 32) * RECORD;
+    }
+    __device__ __forceinline__ void send(const A (&record)[RECORD], int block) const {
+        union { A record[RECORD]; uint64 units[kUnits]; } mail;
+#pragma unroll
+        for (int r = 0; r < RECORD; ++r) mail.record[r] = record[r];
+        const uint32 to = address_in_block(shared_address(mine()), block);
+        const uint32 barrier = address_in_block(shared_address(&shared.barriers[turn & 1]), block);
+#pragma unroll
+        for (int u = 0; u < kUnits; ++u) send_async(to + u * 8, mail.units[u], barrier);
+    }
+    __device__ __forceinline__ void keep(const A (&record)[RECORD]) const {
+#pragma unroll
+        for (int r = 0; r < RECORD; ++r) mine()[r] = record[r];
+    }
 };
 
 // fn(record) for the records that fall to this lane; together the lanes see each one once.

@@ -166,7 +166,7 @@ def split(itemsize: int, arrays: int = 1) -> Geometry:
 
 def elementwise(words: int) -> Geometry:
     """Nothing to reduce: pieces of a row, or short rows whole."""
-    return within_warp(words, 4) or Geometry(128, 128, 4, blocks=6)
+    return within_warp(words, 4) or Geometry(128, 128, 4 if words <= 512 else 8, blocks=6)
 
 
 _LOSS_WITHIN_WARP = ((4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 4))  # lanes that share a row, words of each
@@ -194,41 +194,67 @@ def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) ->
 
 
 _LOSS = (  # blocks that share a row, threads, words of a thread
+    *((1, 64, 4), (1, 128, 4), (1, 192, 4), (1, 256, 4), (1, 384, 4), (1, 512, 4), (2, 192, 8), (2, 256, 8)),
+    *((2, 320, 8), (5, 160, 8), (4, 256, 8), (4, 320, 8), (4, 320, 10), (8, 256, 8), (8, 256, 10), (16, 256, 8)),
+    *((16, 256, 10), (16, 256, 16), (16, 256, 20), (16, 512, 16)),
+)
+_LOSS_ALONE = (  # where no gradient is written
     *((1, 64, 4), (1, 128, 4), (1, 192, 4), (1, 256, 4), (1, 384, 4), (1, 512, 4), (1, 384, 8), (1, 512, 8)),
     *((2, 256, 12), (2, 256, 14), (2, 256, 16), (3, 256, 16), (4, 256, 14), (4, 256, 16), (5, 256, 16), (6, 256, 16)),
     *((8, 256, 16), (16, 160, 15), (16, 256, 12), (16, 256, 16), (16, 256, 20), (16, 512, 16)),
 )
-_LOSS_CAPPED = {
-    2: (
-        *((1, 64, 8), (1, 128, 8), (1, 256, 8), (1, 384, 8), (1, 512, 8), (2, 416, 8), (4, 256, 8), (8, 192, 8)),
-        *((8, 256, 8), (8, 320, 8), (16, 256, 8), (16, 256, 16), (16, 512, 16)),
-    ),
-    4: (
-        *((1, 64, 8), (1, 128, 8), (1, 128, 16), (1, 256, 16), (2, 160, 16), (2, 256, 16), (5, 256, 10), (4, 256, 16)),
-        *((8, 192, 16), (8, 256, 16), (16, 160, 16), (16, 256, 16), (16, 512, 16)),
-    ),
-}
 _SMALL_CLUSTERS = (10, 12, 16, 20, 26)  # words of a thread where a device's clusters are small, or it has none
 
 
-def loss_staged(words: int, itemsize: int, limits: Limits, capped: bool, weighted: bool) -> tuple[Geometry, int] | None:
+def loss_staged(words: int, limits: Limits, weighted: bool, gradient: bool) -> tuple[Geometry, int] | None:
     """Cross-entropy as staged.cu takes it, and how many of a thread's words are held in registers; the rest lies in
-    shared memory.  1024 threads a multiprocessor so have 128 KiB in flight in registers and as much again beside.
-    `capped`: elements cost so many instructions that loops have to stay short, and all words are in shared memory."""
+    shared memory.  1024 threads a multiprocessor so have 128 KiB in flight in registers and as much again beside."""
     largest = limits.largest_cluster
     if not largest:
         return None
-    table: Iterable[tuple[int, int, int]] = _LOSS_CAPPED[itemsize] if capped else _LOSS
+    table: Iterable[tuple[int, int, int]] = _LOSS if gradient else _LOSS_ALONE
     if largest < 16:
         table = (*table, *((largest, 512, slots) for slots in _SMALL_CLUSTERS))
     for cluster, threads, slots in table:
         if words > cluster * threads * slots or cluster > largest:
             continue
-        held = 0 if capped else min(slots, _HELD)
+        held = min(slots, _HELD)
         if weighted and held < slots:  # a word's weights need registers too
             held = max(0, held - 2)
         fits = limits.shared_bytes // ((slots - held) * threads * 16 + RECORDS // 2)
         if fits:
-            resident = 1024 if weighted else 1536 if slots == 4 else 1280 if capped else 1024
+            resident = 1024 if weighted or slots > 4 else 1536
             return Geometry(threads, threads, slots, cluster, blocks=max(1, min(fits, resident // threads))), held
+    return None
+
+
+# The same, words held in registers at first, and words that a warp takes by one formula.
+_LOSS_CAPPED = {
+    2: (
+        *((1, 64, 8, 8, 1), (1, 128, 8, 8, 1), (1, 256, 8, 8, 1), (2, 256, 8, 8, 1), (2, 320, 10, 10, 1)),
+        *((4, 256, 8, 8, 1), (8, 256, 8, 8, 1), (6, 320, 10, 10, 1), (16, 256, 8, 8, 1), (16, 256, 16, 8, 1)),
+        (16, 512, 16, 8, 1),
+    ),
+    4: (
+        *((1, 64, 8, 8, 2), (1, 128, 8, 8, 2), (1, 256, 8, 8, 2), (2, 256, 8, 8, 2), (5, 160, 10, 10, 2)),
+        *((5, 256, 10, 10, 2), (8, 256, 8, 8, 2), (8, 288, 14, 8, 2), (12, 320, 10, 10, 2), (16, 256, 16, 8, 4)),
+        (16, 512, 16, 8, 4),
+    ),
+}
+
+
+def loss_capped(words: int, itemsize: int, limits: Limits) -> tuple[Geometry, int, int] | None:
+    """Cross-entropy as softcap.cu takes it, how many of a thread's words are held in registers at first, and how many a
+    warp takes by one formula."""
+    largest = limits.largest_cluster
+    table: Iterable[tuple[int, int, int, int, int]] = _LOSS_CAPPED[itemsize]
+    if 0 < largest < 16:
+        table = (*table, *((largest, 512, slots, 8, 1) for slots in _SMALL_CLUSTERS))
+    for cluster, threads, slots, held, chunk in table:
+        if words > cluster * threads * slots or cluster > largest:
+            continue
+        fits = limits.shared_bytes // (slots * threads * 16 + RECORDS // 2)
+        if fits:
+            blocks = max(1, min(fits, (1024 if slots <= 10 else 864) // threads))
+            return Geometry(threads, threads, slots, cluster, blocks=blocks), held, chunk
     return None

@@ -86,6 +86,26 @@ __device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 mis
     return missing;
 }
 
+__device__ __forceinline__ uint4 load(const void* from) {
+    uint4 word;
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w) : "l"(from));
+    return word;
+}
+
+// The first COUNT words of a thread whose first one is at `from`, and the next STEP elements on.
+template <int COUNT, int STEP, class T>
+__device__ __forceinline__ void load_words(uint4* words, const T* from, const Part& part, uint4 missing) {
+    constexpr int stride = STEP / kPerWord<T>;
+    if (part.all_whole<COUNT, stride>(threadIdx.x)) {  // nearly always: nothing to fill in, nothing to ask
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) words[i] = load(from + i * STEP);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            words[i] = load_if(from + i * STEP, part.whole(i * stride + int(threadIdx.x)), missing);
+    }
+}
+
 // A whole word of `row`, or what counts for nothing.
 template <class T>
 __device__ __forceinline__ uint4 load_word(const T* row, const Part& part, int word, uint4 missing) {

@@ -20,7 +20,7 @@ from .totals import Totals
 class Call:
     """What depends on a call's key and not on its pointers."""
 
-    __slots__ = ("_rows", "_sizes", "_to_count", "_to_sum", "device")
+    __slots__ = ("_rows", "_sizes", "_to_count", "_to_sum", "_weighing", "device")
 
     def __init__(self, logits: torch.Tensor, packed: torch.Tensor, gradient: bool, totals: Totals, rows: kernels.Again):
         self.device = logits.get_device()
@@ -28,7 +28,9 @@ class Call:
         lines, classes = logits.shape
         wanted = ((lines, classes), (classes, 1), logits.dtype) if gradient else None
         self._sizes = wanted, tuple(packed.shape), packed.dtype, lines * packed.element_size()
-        self._to_count = totals.kernel("count_rows").ready(1), totals.counts, totals.given, totals.to_count
+        ready = totals.kernel("count_rows").ready(totals.counting())
+        self._to_count = ready, totals.counts, totals.given, totals.to_count
+        self._weighing = totals.weighing
         self._to_sum = totals.kernel("loss_rows").ready(1), totals.labels, totals.to_sum
 
     def __call__(
@@ -48,9 +50,15 @@ class Call:
         weight_at = 0 if weight is None else weight.data_ptr()
         if num_items is not None:
             number = float(num_items)
+        weights_at, weighed_at, shift, weighing = weight_at, 0, 0, self._weighing
+        if weighing is not None:
+            weighed = empty((weighing.size,), (1,), dtype, device)
+            weights_at, weighed_at, shift = weighing.at(weight_at, weighed.data_ptr())
         # As Totals.count, kernels.run and Totals.reduce do.
-        launch_on(stream, *ready, target_at if counts else 0, weight_at, 0, 0, divisors, number, *to_count)
-        self._rows(stream, logits.data_ptr(), gradient_at, target_at, weight_at, divisors, losses, plane)
+        labels_at = target_at if counts else 0
+        launch_on(stream, *ready, labels_at, weight_at, 0, 0, divisors, weighed_at, number, *to_count)
+        at = logits.data_ptr(), gradient_at, target_at, weights_at, divisors
+        self._rows(stream, *at, losses, plane, weighed_at, shift)
         ready, labels, to_sum = self._to_sum
         labels_at = target_at if labels else 0
         launch_on(stream, *ready, losses, losses + plane, labels_at, 0, divisors, loss.data_ptr(), *to_sum)

@@ -5,14 +5,13 @@
 //
 // Nothing is summed over the logits, so a row is cut into pieces that blocks (or, short rows, lanes of a warp) take one
 // by one.  Each thread reads what it writes and nothing else: the gradient may take the logits' memory.
-#include "../../_cuda/rows.cuh"
-#include "classes.cuh"
+#include "label.cuh"
 
 using namespace online_softmax;
 
-using Target = TARGET;
+using Given = TARGET;
 using Weight = WeightInMemory<Compute>;
-using Mass = ClassMass<Compute, Weight, Target>;
+using Mass = ClassMass<Compute, Weight, Given>;
 using Word = Pack<Input, kElements>;
 static_assert(kCluster == 1, "pieces are blocks");
 
@@ -20,7 +19,7 @@ constexpr int kMassThreads = 512, kMassBlock = 8;  // added up by themselves fir
 
 // Per row, one block each: the sum of what ClassMass gives, for `masses` below.
 extern "C" __global__ void __launch_bounds__(kMassThreads)
-sum_masses(const Target* targets, int64 target_stride, const Compute* weight, int classes, double smoothing,
+sum_masses(const Given* targets, int64 target_stride, const Compute* weight, int classes, double smoothing,
            Compute* masses) {
     const Weight weight_of{weight};
     const Mass mass_of{weight_of, targets + int64(blockIdx.x) * target_stride, Compute(1 - smoothing),
@@ -51,11 +50,16 @@ __device__ __forceinline__ int here(int x) {
     return x;
 }
 
+constexpr bool kPieces = kGroup == kThreads;  // the words that a row shares with its neighbours fall to single threads (words.cuh)
+
 // This thread's words, all of them asked for before the first is used; 0 where a position is not the row's.
 __device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* from, const Part& part, int thread) {
-    if (part.all_whole<kSlots, kGroup>(thread)) {
+    if constexpr (kPieces) {
+        uint4 words[kSlots];
+        load_words<kSlots, kGroup * kElements>(words, from + thread * kElements, part, make_uint4(0, 0, 0, 0));
 #pragma unroll
-        for (int i = 0; i < kSlots; ++i) found[i] = Word::load(from + (thread + i * kGroup) * kElements);
+        for (int i = 0; i < kSlots; ++i)
+            found[i].at[0] = words[i].x, found[i].at[1] = words[i].y, found[i].at[2] = words[i].z, found[i].at[3] = words[i].w;
         return;
     }
     const int first = here(thread);
@@ -78,15 +82,16 @@ __device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* f
 
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int classes, int pieces, int64 logits_stride,
-                       int64 gradient_stride, const Target* targets, int64 target_stride, const Compute* weight,
+                       int64 gradient_stride, const Given* targets, int64 target_stride, const Compute* weight,
                        int64 ignore_index, double scale, double softcap, double smoothing, double z_loss,
                        const Compute* divisors, const Compute* lses, const Compute* lse_lows, const Compute* grad_loss,
                        int64 grad_loss_stride, const Compute* grad_lse, int64 grad_lse_stride, const Compute* masses,
                        int64 mass_stride) {
     const int thread = threadIdx.x % kGroup;
-    const int64 row = int64(blockIdx.x) / pieces * kRowsPerBlock + threadIdx.x / kGroup;
+    const uint32 block_row = blockIdx.x / uint32(pieces);  // in 64 bits a division takes longer than a word from memory
+    const int64 row = int64(block_row) * kRowsPerBlock + threadIdx.x / kGroup;
     if (row >= rows) return;
-    const int index = int(blockIdx.x % pieces);
+    const int index = int(blockIdx.x - block_row * uint32(pieces));
     const Input* const start = logits + row * logits_stride;
     const int head = window_head(start);
     constexpr int64 room = int64(kGroup) * kSlots * kElements;
@@ -98,7 +103,7 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     read_words(words, start + part.column, part, thread);
 
     // The class of an index target, the mass on it, and the mass of all classes.
-    const Target* const target = targets + row * target_stride;
+    const Given* const target = targets + row * target_stride;
     const Compute spread = kSpread ? Compute(smoothing / classes) : Compute(0), kept_mass = Compute(1 - smoothing);
     bool kept = true, known = true;
     int own_class = -1;
@@ -115,7 +120,10 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     }
     // Its logit is read before anything is written, by the thread that writes its gradient.
     const int own_position = own_class - part.column;
-    const bool owner = own_class >= 0 && part.holds(own_position) && own_position / kElements % kGroup == thread;
+    const bool in_word = part.holds(own_position) && own_position / kElements % kGroup == thread;
+    const bool owner = own_class >= 0 && (kPieces ? is_mine(part, own_position) : in_word);
+    const int edge_at = kPieces ? edge_position<Input>(part, thread) : -1;
+    const Compute edge = edge_at >= 0 ? Compute(widen(start[edge_at + part.column])) : Compute(0);
     const Compute own_logit = owner ? Compute(widen(start[own_class])) : Compute(0);
 
     // A row without a finite lse (NaN, +inf, nothing but -inf) has no gradient to give: NaN.
@@ -157,28 +165,26 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
         }
     };
     const bool aligned = aligned_with<Input, kElements>(target_row, part);
-    if (aligned && part.all_whole<kSlots, kGroup>(thread)) {
+    const int first = kPieces ? thread : here(thread);
 #pragma unroll
-        for (int i = 0; i < kSlots; ++i) {
-            compute(i, thread + i * kGroup, true);
-            Word::of(results).store(to + (thread + i * kGroup) * kElements);
-        }
-    } else {
-        const int first = here(thread);
+    for (int i = 0; i < kSlots; ++i) {
+        const int word = i * kGroup + first;
+        const bool whole = part.whole(word);
+        if (kPieces && !whole) continue;
+        compute(i, word, kPieces);
+        if (aligned && whole) {
+            Word::of(results).store(to + word * kElements);
+        } else {
 #pragma unroll
-        for (int i = 0; i < kSlots; ++i) {
-            const int word = i * kGroup + first;
-            compute(i, word, false);
-            if (aligned && part.whole(word)) {
-                Word::of(results).store(to + word * kElements);
-            } else {
-#pragma unroll
-                for (int k = 0; k < kElements; ++k) {
-                    const int position = word * kElements + k;
-                    if (part.holds(position)) to[position] = Narrow<Input>::one(results[k]);
-                }
+            for (int k = 0; k < kElements; ++k) {
+                const int position = word * kElements + k;
+                if (whole || part.holds(position)) to[position] = Narrow<Input>::one(results[k]);
             }
         }
+    }
+    if (edge_at >= 0) {
+        const Compute taken = kSpread ? push * mass_of(edge_at + part.column) : Compute(0);
+        to[edge_at] = Narrow<Input>::one(gradient_of(edge, taken));
     }
     if (owner) target_row[own_class] = Narrow<Input>::one(gradient_of(own_logit, own_push));  // over what it just wrote
 }

@@ -54,7 +54,7 @@ def again(logits: torch.Tensor, target: torch.Tensor, options: Options, gradient
     """
     of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
     of_target = target.get_device(), target.dtype, target.shape, target.stride()
-    call: Call | Batch | None = ready.find(("loss", of_logits, of_target, True, True, gradient, options))
+    call: Call | Batch | None = ready.find(("loss", of_logits, of_target, None, True, gradient, options))
     stream = None if call is None else stream_here(call.device)
     return None if call is None or stream is None else call(stream, logits, target, None, None)
 
@@ -74,7 +74,8 @@ def forward(
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
         of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
         of_target = target.get_device(), target.dtype, target.shape, target.stride()
-        key = ("loss", of_logits, of_target, weight is None, num_items is None, gradient, options)  # as in again
+        weights = None if weight is None else weight.data_ptr() % 16
+        key = ("loss", of_logits, of_target, weights, num_items is None, gradient, options)  # as in again
         call: Call | Batch | None = ready.find(key)
         if call is None:
             call = batch.fitting(logits, target, weight, options, gradient is not None)
@@ -110,15 +111,16 @@ def forward(
         loss = losses.data  # no view for autograd, so that callers may change it in place
     else:
         loss = torch.empty_strided((), (), dtype=compute, device=logits.device)  # in half the time of torch.empty
-    divisors, totals = packed[:2], Totals(logits, target, num_items, options)
-    totals.count(target, weight, num_items, divisors)
+    divisors, totals = packed[:2], Totals(beside, target, weight, num_items, options)
+    weighed = totals.count(target, weight, num_items, divisors)
     launch: kernels.Again | None = None
     if logits.shape[1] == 0:  # no class: probabilities ask for nothing, an index for what is not there
         losses.fill_(0.0 if target.is_floating_point() else torch.nan)
         lses.fill_(-torch.inf)
         lse_lows.zero_()
     elif rows:
-        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more)
+        at = totals.weighed_at(weight, weighed)
+        launch = kernels.run(beside, target, weight, options, divisors, out, written, aux=more, weighed=at)
         if beside is not logits or target is not given:
             launch = None  # of copies
     if written is not gradient:

@@ -18,9 +18,9 @@ from .options import Options
 from .switches import MASS_THREADS, Plan, Switches, plan
 from .switches import backward as plan_backward
 
-Again = Callable[[Stream, int, int, int, int, int, int, int], None]
-"""A launch on other pointers: stream, logits, gradient or 0, target, weight or 0, divisors, the rows' losses, and the
-bytes from there to lse, and on to lse_low."""
+Again = Callable[[Stream, int, int, int, int, int, int, int, int, int], None]
+"""A launch on other pointers: stream, logits, gradient or 0, target, weight or 0, divisors, the rows' losses, the bytes
+from there to lse, and on to lse_low, and what has been weighed: an address or 0, and the shift."""
 
 
 @lru_cache(maxsize=4096)
@@ -73,10 +73,19 @@ def _again(kernel: Loaded, grid: int, sizes: tuple[float, ...], step: int, given
     ready = kernel.ready(grid)
 
     def again(
-        stream: Stream, logits: int, gradient: int, target: int, weight: int, divisors: int, rows_out: int, plane: int
+        stream: Stream,
+        logits: int,
+        gradient: int,
+        target: int,
+        weight: int,
+        divisors: int,
+        rows_out: int,
+        plane: int,
+        weighed: int,
+        shift: int,
     ) -> None:
         losses = (rows_out, rows_out + plane, rows_out + 2 * plane)
-        more = (0, 0, 0)
+        more = (weighed, shift, 0)
         launch_on(stream, *ready, logits, gradient, *sizes, target, step, weight, *given, divisors, *losses, *more)
 
     return again
@@ -91,16 +100,18 @@ def run(
     rows_out: torch.Tensor,
     gradient: torch.Tensor | None,
     aux: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    weighed: tuple[int, int, int] | None = None,
 ) -> Again | None:
     """Launch over all rows; the result does so again, for a call like this one without aux, if one launch is all.
 
-    `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy.  Classes lie side by side in
-    logits, gradient and target.
+    `rows_out`: (3, M) for loss, lse and lse_low; `aux`: z_loss, predicted, entropy; `weighed`: where the class weights
+    are, where what count_rows has weighed, and the shift.  Classes lie side by side in logits, gradient and target.
     """
-    labels = (target.data_ptr(), target.stride(0), _at(weight))
+    weights, sums, shift = weighed or (_at(weight), 0, 0)
+    labels = (target.data_ptr(), target.stride(0), weights)
     first, plane = rows_out.data_ptr(), rows_out.stride(0) * rows_out.element_size()
     results = (divisors.data_ptr(), first, first + plane, first + 2 * plane)
-    more = (0, 0, 0) if aux is None else (aux[0].data_ptr(), aux[1].data_ptr(), aux[2].data_ptr())
+    more = (sums, shift, 0) if aux is None else (aux[0].data_ptr(), aux[1].data_ptr(), aux[2].data_ptr())
     gradient_step = 0 if gradient is None else gradient.stride(0)
     layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, gradient_step)
     compiled_in = (target.dtype, weight is None, aux is None, gradient is None)
@@ -115,7 +126,7 @@ def run(
     words = words_of(logits)
     switches = switches_of(target, weight, options, aux is not None, gradient is not None)
     kernels, chosen = _kernels(logits.get_device(), logits.dtype, words, switches)
-    given = numbers.wide(options) if chosen.terms is None else numbers.packed(options, classes, chosen.terms)
+    given = chosen.given(options, classes)
     if chosen.file != "split.cu":
         sizes = (rows, classes, step, gradient_step)
         grid = chosen.shape.grid(rows, kernels[0].resident)

@@ -4,15 +4,13 @@
 // HELD of a thread's words come straight into registers, where they stay packed, the rest into shared memory by
 // asynchronous copies, where they are summarised chunk by chunk as they land.  When the row's sums are known the words are
 // exponentiated again.  Nothing is kept for each element, so several blocks share a multiprocessor and overlap their
-// loads, reductions and stores.  Where an element costs many instructions (TOPFIRST), loops are short and nothing is
-// summed before the thread's largest is known.  The label's own class is mended at the end, by the thread that wrote it.
+// loads, reductions and stores.  The label's own class is mended at the end, by the thread that wrote it.
+#include "label.cuh"
 #include "words_of_row.cuh"
 
 using namespace online_softmax;
 
 using Found = Exchange<Compute, kFound>;
-constexpr bool kTopFirst = TOPFIRST;
-static_assert(!kTopFirst || kHeld == 0);
 
 extern __shared__ uint4 words[];
 
@@ -31,13 +29,14 @@ struct Kept {
     __device__ __forceinline__ static int first(int chunk) { return kHeld * kThreads + chunk * kChunkWords; }
     __device__ __forceinline__ static uint4* by_word() { return words - kHeld * kThreads; }
 
-    __device__ __forceinline__ static void fetch(const Input* row, const Part& part, uint4 missing) {
-        constexpr int before = kHeld * kThreads * kElements;
+    // `mine` is this thread's first word in the row.
+    __device__ __forceinline__ static void fetch(const Input* mine, const Part& part, uint4 missing) {
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-            copy_whole_words<Input, kChunkSlots, kThreads>(reinterpret_cast<Input*>(words) - before, row, part,
-                                                           first(chunk) + int(threadIdx.x), missing);
-            copy_async_commit();
+        for (int slot = 0; slot < kKept; ++slot) {
+            uint4* const to = words + slot * kThreads + int(threadIdx.x);
+            if (part.whole((kHeld + slot) * kThreads + int(threadIdx.x))) copy_async(to, mine + (kHeld + slot) * kThreads * kElements);
+            else *to = missing;
+            if (slot % kChunkSlots == kChunkSlots - 1) copy_async_commit();
         }
     }
     __device__ __forceinline__ static void wait(int chunk) { wait_for_all_but(kChunks - 1 - chunk); }
@@ -53,99 +52,58 @@ __device__ __forceinline__ uint4 once_more(uint4 word) {
     return word;
 }
 
-constexpr int kIgnored = -1, kUnknown = -2;  // instead of a class
-
-__device__ __forceinline__ int class_of(int64 label, int64 ignore_index, int classes) {
-    if (label == ignore_index) return kIgnored;
-    return label >= 0 && label < classes ? int(label) : kUnknown;
-}
-
-// Numbers come in pairs (capped.cuh); `masses`: what smoothing gives every class and what it leaves the label; `z`: the
-// z-loss, and what of it the loss reports.  The last three are of kernels that give more.
+// Numbers come in pairs; `masses`: what smoothing gives every class and what it leaves the label; `z`: the z-loss, and what
+// of it the loss reports; `weight_sums`: eight numbers that add up to all class weights (totals.cu).
 extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int classes, int64 logits_stride,
                      int64 gradient_stride, const TARGET* targets, int64 target_stride, const Compute* weight,
-                     int64 ignore_index, float2 scale_softcap, float2 inverses, float2 terms_0, float2 terms_1, float2 near,
-                     float2 masses, float2 z, const Compute* divisors, Compute* losses, Compute* lses, Compute* lse_lows,
-                     Compute*, int64*, Compute*) {
+                     int64 ignore_index, float2 scale, float2 masses, float2 z, const Compute* divisors, Compute* losses,
+                     Compute* lses, Compute* lse_lows, const Compute* weight_sums, int64 weight_shift, Compute*) {
     let_next_launch_begin();  // the sum of losses, which waits for this one to end
     const int rank = kCluster > 1 ? cluster_rank() : 0;
     const int64 row = int64(blockIdx.x) / kCluster;
     const Input* const source = logits + row * logits_stride;
-    const int label = class_of(label_of(targets[row * target_stride]), ignore_index, classes);
-    const bool kept = label != kIgnored, known = label >= 0;
-    const Capped logit{scale_softcap, inverses, terms_0, terms_1, near};
-    const uint32 signs = kScaled && scale_softcap.x < 0 ? (sizeof(Input) == 2 ? 0x80008000u : 0x80000000u) : 0;
+    const uint32 signs = kScaled && scale.x < 0 ? (sizeof(Input) == 2 ? 0x80008000u : 0x80000000u) : 0;
     uint4 missing = word_of_minus_infinity<Input>();
     if constexpr (kScaled) missing = make_uint4(missing.x ^ signs, missing.y ^ signs, missing.z ^ signs, missing.w ^ signs);
 
     Part part = share_of_row(source, classes, rank);
     uint4 held[kHeld + 1];
-    Kept::fetch(source, part, missing);
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-        const int word = i * kThreads + int(threadIdx.x);
-        held[i] = load_if(source + part.column + word * kElements, part.whole(word), missing);
-    }
+    const Input* const mine = source + part.column + int(threadIdx.x) * kElements;  // this thread's first word
+    Kept::fetch(mine, part, missing);
+    load_words<kHeld, kThreads * kElements>(held, mine, part, missing);
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
+    // Not asked for before: whoever waits for its label first has asked for nothing else meanwhile.
+    const int label = class_of(label_of(targets[row * target_stride]), ignore_index, classes);
+    const bool kept = label != kIgnored, known = label >= 0;
     __shared__ Found::Shared shared;
     Found exchange(shared);
     RowSums<Compute> sums;
-    uint32 near_chunks = 0;  // one bit a chunk
     Compute reference_of_held = 0;
     {
-        const WordWeights weights(weight, part);
-        const WordsOfRow here{logit, weights, part, signs};
+        const WordWeights weights(weight, weight_shift, part);
+        const WordsOfRow here{scale.x, weights, part, signs};
         const int edge_at = edge_position<Input>(part, threadIdx.x);
-        Compute slope, edge = -infinity<Compute>();
-        if (edge_at >= 0) edge = logit.value<false>(logit.scaled(edge_raw), slope);
-        uint4 some[kChunkSlots];
-        if constexpr (kTopFirst || kKept == 0) {
-            Compute top = -infinity<Compute>();
-            if constexpr (kHeld > 0) {
-                bool held_near;
-                const Compute of_held = here.top_of(reinterpret_cast<uint4(&)[kHeld + (kHeld == 0)]>(held), held_near);
-                if (here.any<kHeld>(0)) top = of_held;
-            }
-#pragma unroll 1
-            for (int chunk = 0; chunk < kChunks; ++chunk) {
-                Kept::wait(chunk);
-                if (!here.reaches(Kept::first(chunk))) break;
-                Kept::read(some, chunk);
-                bool chunk_near;
-                const Compute of_chunk = here.top_of(some, chunk_near);
-                if (here.any<kChunkSlots>(Kept::first(chunk))) top = maximum(top, of_chunk);
-                near_chunks |= uint32(chunk_near) << chunk;
-            }
-            copy_async_wait<0>();
-            const bool whole_words = int(threadIdx.x) + (part.whole_from > int(threadIdx.x) ? kThreads : 0) < part.whole_to;
-            if (kSeries && fabsf(top) <= near.y) top = logit.value<true>(top, slope);
-            else if (whole_words) top = logit.value<false>(top, slope);
-            sums.m = lane_maximum<32>(maximum(top, edge));
-            if constexpr (kHeld > 0)
-                here.add<false>(reinterpret_cast<uint4(&)[kHeld + (kHeld == 0)]>(held), 0, sums.reference(), sums, nullptr);
-#pragma unroll 1
-            for (int chunk = 0; chunk < kChunks; ++chunk) {
-                const int first = Kept::first(chunk);
-                if (!here.reaches(first)) break;
-                Kept::read(some, chunk);
-                if (kSeries && (near_chunks >> chunk & 1)) here.add<true>(some, first, sums.reference(), sums, Kept::by_word());
-                else here.add<false>(some, first, sums.reference(), sums, Kept::by_word());
-            }
+        const Compute edge = edge_at >= 0 ? here.scaled(edge_raw) : -infinity<Compute>();
+        if constexpr (kKept == 0) {
+            auto& all = reinterpret_cast<uint4(&)[kHeld + (kHeld == 0)]>(held);
+            const Compute top = here.top_of(all);
+            sums.m = lane_maximum<32>(maximum(here.any<kHeld>(0) ? top : -infinity<Compute>(), edge));
+            here.add(all, 0, sums.reference(), sums);
             if (edge_at >= 0) add_edge(edge, sums.reference(), weight + part.column + edge_at, sums);
             reference_of_held = sums.m;
             sums.over_lanes();
             sums.become_state();
         } else {
-            if constexpr (kHeld > 0)
-                here.summarise(reinterpret_cast<uint4(&)[kHeld + (kHeld == 0)]>(held), 0, sums, nullptr);
+            if constexpr (kHeld > 0) here.summarise(reinterpret_cast<uint4(&)[kHeld + (kHeld == 0)]>(held), 0, sums);
+            uint4 some[kChunkSlots];
 #pragma unroll
             for (int chunk = 0; chunk < kChunks; ++chunk) {
                 Kept::wait(chunk);
                 if (!here.reaches(Kept::first(chunk))) continue;
                 Kept::read(some, chunk);
-                near_chunks |= uint32(here.summarise(some, Kept::first(chunk), sums, Kept::by_word())) << chunk;
+                here.summarise(some, Kept::first(chunk), sums);
             }
             if (edge_at >= 0) {
                 RowSums<Compute> of_edge;
@@ -158,35 +116,33 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
             sums.over_lanes();
         }
     }
-    const int label_at = label - part.column, label_word = label_at / kElements;
-    const bool owner = known && is_mine(part, label_at), in_words = part.whole(label_word);
+    const int label_at = label - part.column;
+    const bool owner = known && is_mine(part, label_at);
     // Asked for now, needed when the row's sums are known; nothing of the row has been overwritten yet.
     Compute label_raw = edge_raw;
-    if (owner && in_words) label_raw = widen((kHeld ? source + part.column : reinterpret_cast<const Input*>(words))[label_at]);
+    if (owner && part.whole(label_at / kElements))
+        label_raw = widen((kHeld ? source + part.column : reinterpret_cast<const Input*>(words))[label_at]);
     const Compute label_weight = kWeighted && known ? weight[label] : Compute(1);
-    const bool label_capped = kStored && owner && in_words && (near_chunks >> (label_word / kChunkWords) & 1);
     const Compute class_divisor = kGradient ? divisors[0] : Compute(1);
     const Compute row_divisor = kGradient && kZLoss ? divisors[1] : Compute(1);
     sums.merge(exchange.swap(sums.record().at));
+    if constexpr (kWeighedLate) sums.mass = sum_of_eight(weight_sums);
 
     const Compute spread = masses.x, kept_mass = masses.y;
     const RowLoss<Compute> result(sums, kept, known, label_weight, kept_mass, spread);
-    Compute label_logit = 0, label_slope = 1;
-    if (owner) {
-        if (label_capped) label_logit = label_raw, label_slope = logit.slope_at(label_raw);
-        else label_logit = logit.value<false>(logit.scaled(label_raw), label_slope);
-    }
+    Compute label_logit = owner ? (kScaled ? product(label_raw, scale.x) : label_raw) : Compute(0);
     if constexpr (kGradient) {
         part = share_of_row(hidden(source), classes, rank);  // once more: while words were summed, registers were few
         const Compute on_class = kept ? over(class_divisor) : Compute(0);
         const Compute pull = result.pull(on_class, kZLoss ? over(row_divisor) * (2 * z.x) : Compute(0));
-        const Compute chain = kScaled ? scale_softcap.x : Compute(1);
+        const Compute chain = kScaled ? scale.x : Compute(1);
         const Compute factor = result.probability_factor(sums.m) * pull * chain, push = on_class * chain * spread;
         Input* const target_row = gradient + row * gradient_stride;
         const Target<Input, kElements, kThreads> target(target_row, part, threadIdx.x);
-        const WordWeights weights(weight, part);
-        const WordsOfRow here{logit, weights, part, signs};
+        const WordWeights weights(weight, weight_shift, part);
+        const WordsOfRow here{scale.x, weights, part, signs};
         const Compute reference = sums.reference();
+        Compute gap = 0;
         if constexpr (kHeld > 0) {
             const Compute factor_of_held =
                 kExponentials ? result.probability_factor(reference_of_held) * pull * chain : factor;
@@ -195,31 +151,41 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
                 uint4 one[1] = {held[i]};
                 if constexpr (!kExponentials) one[0] = once_more(held[i]);
                 if (!kept) here.write_zeros<1>(i * kThreads, target);  // whatever the row holds
-                else here.write<false>(one, i * kThreads, reference, factor_of_held, push, target);
+                else here.write(one, i * kThreads, reference, factor_of_held, push, target, gap);
             }
         }
         uint4 some[kChunkSlots];
-#pragma unroll UNROLL
+#pragma unroll 2
         for (int chunk = 0; chunk < kChunks; ++chunk) {
             const int first = Kept::first(chunk);
             if (!here.reaches(first)) continue;
             Kept::read(some, chunk);
             if (!kept) here.write_zeros<kChunkSlots>(first, target);
-            else if (kSeries && (near_chunks >> chunk & 1)) here.write<true>(some, first, reference, factor, push, target);
-            else here.write<false>(some, first, reference, factor, push, target);
+            else here.write(some, first, reference, factor, push, target, gap);
         }
         if (const int edge_at = edge_position<Input>(part, threadIdx.x); edge_at >= 0) {
-            Compute slope = 1;
-            Compute g = ExpOf()(logit.value<false>(logit.scaled(edge_raw), slope) - reference) * factor;
-            if constexpr (kSpread) g -= kMasses ? push * weight[part.column + edge_at] : push;
-            target_row[part.column + edge_at] = Narrow<Input>::one(!kept ? Compute(0) : kSoftcap ? g * slope : g);
+            const Compute d = here.scaled(edge_raw) - reference;
+            const Compute mass = kMasses ? weight[part.column + edge_at] : Compute(1);
+            Compute g = ExpOf()(d) * factor;
+            if constexpr (kSpread) g -= push * mass;
+            if constexpr (kMasses) gap -= weighed(mass, d);
+            target_row[part.column + edge_at] = Narrow<Input>::one(kept ? g : Compute(0));
         }
         if (owner) {  // over what was just written: p - 1 rounded once
             const Compute p = result.probability(label_logit), mass = label_weight * (kept_mass + spread);
-            target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain * label_slope);
+            target_row[label] = Narrow<Input>::one((p * pull - on_class * mass) * chain);
+        }
+        if constexpr (kWeighedLate) {  // the first block reports what all have found
+            RowSums<Compute> of_warp;
+            of_warp.m = lane_sum<32>(gap), of_warp.s = lane_sum<32>(label_logit);
+            const Compute* const records = exchange.gather(of_warp.record().at);
+            if (records == nullptr) return;
+            sums.gap = label_logit = 0;
+            for_my_records<Compute, kFound>(records, [&](const Compute* record) { sums.gap += record[0], label_logit += record[1]; });
+            sums.gap = lane_sum<32>(sums.gap), label_logit = lane_sum<32>(label_logit);
         }
     }
-    if (known ? owner : rank == 0 && threadIdx.x == 0) {
+    if (!kWeighedLate && known ? owner : rank == 0 && threadIdx.x == 0) {
         losses[row] = result.loss(label_logit, z.y);
         lses[row] = result.lse();
         lse_lows[row] = result.lse_low();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ from ..._cuda.compile import Source
 from ..._cuda.geometry import Geometry
 from ..._cuda.limits import Limits
 from ..._cuda.rows import NAMES
+from . import numbers
+from .options import Options
 
 _TARGETS = {**NAMES, torch.int32: "int", torch.int64: "long long"}
 
@@ -60,8 +63,8 @@ class Plan(NamedTuple):
     shape: Geometry
     shared: int
     more: tuple[tuple[str, str], ...] = ()
-    terms: int | None = None
-    """Of the polynomial for softcap; None: numbers are passed as double, and there is none."""
+    given: Callable[[Options, int], tuple[int | float, ...]] = numbers.wide
+    """What options become among the kernel's arguments."""
 
     def sources(self, dtype: torch.dtype, switches: Switches) -> tuple[Source, ...]:
         """One for each entry point."""
@@ -76,25 +79,27 @@ class Plan(NamedTuple):
 
 
 def _staged(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan | None:
-    """In shared memory, or straight in registers."""
-    weighted = switches.weighted and switches.spread
-    found = geometry.loss_staged(words, dtype.itemsize, limits, switches.softcap, weighted)
+    """In registers and shared memory."""
+    if switches.softcap:
+        return _capped(words, dtype, limits)
+    found = geometry.loss_staged(words, limits, switches.weighted and switches.spread, switches.gradient)
     if found is None:
         return None
     shape, held = found
-    capped = switches.softcap
-    terms = 0 if not capped else 4 if dtype.itemsize == 2 else 5
-    more = {
-        "CHUNK": 1 if (shape.slots - held) % 2 else 2,
-        "HELD": held,
-        "TOPFIRST": int(capped),
-        "STORED": int(capped and dtype.itemsize == 4 and switches.gradient),
-        "TERMS": terms,
-        "UNROLL": 1 if capped and weighted else 2,
-    }
-    macros = tuple((name, str(value)) for name, value in more.items())
-    shared = (shape.slots - held) * shape.threads * 16
-    return Plan("staged.cu", ("cross_entropy_staged",), shape, shared, macros, terms)
+    kept = shape.slots - held
+    macros = ("CHUNK", str(1 if kept % 2 else 2)), ("HELD", str(held))
+    return Plan("staged.cu", ("cross_entropy_staged",), shape, kept * shape.threads * 16, macros, numbers.packed)
+
+
+def _capped(words: int, dtype: torch.dtype, limits: Limits) -> Plan | None:
+    """The same where tangents are costly."""
+    found = geometry.loss_capped(words, dtype.itemsize, limits)
+    if found is None:
+        return None
+    shape, held, chunk = found
+    macros = ("CHUNK", str(chunk)), ("HELD", str(held))
+    given = numbers.capped_binary if dtype.itemsize == 2 else numbers.capped
+    return Plan("softcap.cu", ("cross_entropy_softcap",), shape, shape.slots * shape.threads * 16, macros, given)
 
 
 def batch(rows: int, words: int) -> Plan | None:
