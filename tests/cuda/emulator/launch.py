@@ -33,7 +33,7 @@ class Device:
         self._loaded: dict[tuple[Any, ...], Loaded] = {}
         launch = _copied_launch()
         launch.load = self.load
-        launch.launch_on = lambda _, grid, kernel, *arguments: kernel(grid, *arguments)
+        launch.launch_on = lambda _, shape, kernel, *arguments: kernel.run(*shape, *arguments)
         launch.stream_here = lambda _: "a stream"
         launch.device_limits = lambda _: self.limits()
         memory = import_module(f"{_COPY}._cuda.memory")
@@ -95,14 +95,18 @@ class Loaded:
         self._kernel = getattr(device.builder.library(source), f"emulate_{source.entry}")
         self._kernel.restype = ctypes.c_char_p
 
-    def ready(self, grid: int) -> tuple[int, Loaded]:
+    def ready(self, grid: int, threads: int | None = None) -> tuple[tuple[int, int], Loaded]:
         """What `launch_on` takes between the stream and the arguments."""
-        return grid, self
+        return (grid, threads or self.threads), self
 
     def __call__(self, grid: int, *arguments: Any) -> None:
+        """Launch `grid` clusters."""
+        self.run(grid, self.threads, *arguments)
+
+    def run(self, grid: int, threads: int, *arguments: Any) -> None:
         """Integers travel as 64 bits, floats as double, as those of cuda.core do."""
         words = [struct.pack("<d" if isinstance(each, float) else "<q", each) for each in arguments]
-        launch = _Launch(grid, self.cluster, self.threads, self.shared, self._device.backwards)
+        launch = _Launch(grid, self.cluster, threads, self.shared, self._device.backwards)
         self._device.launched.append(self)
         error = self._kernel(ctypes.byref(launch), b"".join(words), len(words))
         if error is not None:

@@ -209,19 +209,14 @@ def test_probabilities_and_what_is_reported_beside_the_loss(loss, length, dtype)
     assert torch.equal(u.gather(1, result.predicted[:, None])[:, 0], u.amax(1))
 
 
-def test_sums_over_so_many_rows_that_several_blocks_take_them(device):
-    module, rows = device.module("ops.cross_entropy.totals"), 40000
+def test_sums_over_so_many_rows_that_several_blocks_take_them(loss):
+    count, options = 17000, Options(z_loss=0.5)
     generator = torch.Generator().manual_seed(0)
-    target = torch.randint(0, 3, (rows,), generator=generator)
+    target = torch.randint(0, 3, (count,), generator=generator)
     target[::5] = IGNORED
-    weight, options = torch.tensor([0.5, 1.0, 2.0]), NONE._replace(reduction="mean", z_loss=0.5)
-    totals, divisors = module.Totals(torch.empty(rows, 3), target, None, options), torch.full((2,), NAN)
-    assert totals.blocks > 1
-    totals.count(target, weight, None, divisors)
-    kept = target != IGNORED
-    assert divisors.tolist() == [float(weight[target[kept]].double().sum()), float(kept.sum())]
-    losses, total = torch.rand(3, rows, generator=generator), torch.full((), NAN)
-    losses[0, ::5] = 0
-    totals.reduce(losses, target, divisors, total)
-    want = losses[0].double().sum() / divisors[0] + 0.5 * (losses[1].double()[kept] ** 2).sum() / divisors[1]
-    close(total, want.to(F64))
+    rows = Rows(torch.randn(count, 3, generator=generator), target, torch.tensor([0.5, 1.0, 2.0]))
+    result, truth, kept = loss.forward(*rows, None, options), truth_of(rows, options), target != IGNORED
+    by_class, by_row = float(rows.weight[target[kept]].double().sum()), float(kept.sum())
+    assert result.divisors.tolist() == [by_class, by_row]
+    z = torch.where(kept, options.z_loss * truth.lse**2, 0)
+    close(result.loss, (truth.loss - z).sum() / by_class + z.sum() / by_row)
