@@ -22,6 +22,8 @@ LONGEST = (
     "workshop/test_workshop_in_a_browser.py",
     "distributed/test_torchrun.py",
     "distributed/test_distributed.py",
+    "cuda/emulator/test_cross_entropy.py",
+    "cuda/emulator/test_softmax.py",
     "ops/attention/test_attention.py",
     "_cpu/test_first_tensor.py",
     "_cpu/test_vectorised.py",
