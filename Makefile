@@ -18,7 +18,7 @@ lint: $(VENV)/ready
 
 # Several test processes share the cores: threads of torch that wait should leave them to the others.
 pytest: $(VENV)/ready
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=15
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 # On a machine with a GPU.  Nothing is installed: $(PYTHON) has a torch for the GPU, and what the build and tests import.
 MINUTES ?= 15
@@ -45,10 +45,12 @@ gpu-bench: build/gpu/done
 # The compiled kernels are part of the installation: it is renewed when one of their sources changes.
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
+# pip compiles what it installs on one core, compileall on all; a few files are for other versions of Python.
 $(VENV)/ready: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --group test --group lint --editable ".[cli,workshop]"
+	$(BIN)/python -m pip install --quiet --no-compile --group test --group lint --editable ".[cli,workshop]"
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	touch $@
 
 clean:

@@ -12,6 +12,7 @@ one follows; one that hangs ends the program after `--seconds`.  About a minute 
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import sys
 import time
@@ -157,3 +158,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # a DTensor's mesh keeps Gloo's threads, which abort the interpreter now and then as it ends

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import math
 import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, wait
-from multiprocessing import get_context
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import connection, get_context
 from typing import Any, NamedTuple
+
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes compile side by side: see compile_all_ahead
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +101,7 @@ def quack() -> Call:
 
 
 def compiled() -> Call:
+    torch._dynamo.reset()  # one function for eleven shapes: after eight it would no longer be compiled
     function = torch.compile(lambda x, w, t: F.cross_entropy(F.linear(x, w), t), dynamic=False)
     return training(lambda c: function(c.x, c.w, c.t))
 
@@ -113,26 +120,62 @@ def contestants() -> dict[str, Callable[[], Call]]:
 
 
 def slower() -> dict[str, Callable[[], Call]]:
-    """Peers that compile for every shape, beside what they are compared with."""
+    """Peers that compile, beside what they are compared with."""
     found = {name: call for name, call in contestants().items() if name in ("product", "online-softmax")}
-    return found | {"torch.compile": compiled, "Liger": liger, "Apple CCE": apple, "quack": quack}
+    return found | {"torch.compile": compiled, "Liger": liger, "Apple CCE": apple}
 
 
-def compile_ahead(shape: tuple[int, int, int]) -> None:
-    """Ours on a few rows of as many classes: the kernels are then on disk."""
-    from online_softmax.ops.linear_cross_entropy import plan
+def slowest() -> dict[str, Callable[[], Call]]:
+    """A peer that compiles for long, and may not load."""
+    found = {name: call for name, call in contestants().items() if name in ("product", "online-softmax")}
+    return found | {"quack": quack}
 
-    few = 64
-    plan.LEAST_BYTES["cuda"] = plan.LEAST_BYTES["cuda"] * few // shape[0]  # so that chunks are as wide as for all rows
-    case = make((few, 64, shape[2]), "cuda")
-    for call in (ours(), ours(memory="least"), training(with_options, bias=True), loss_alone):
-        call(case)
+
+Shape = tuple[int, int, int]
+
+
+def compile_ahead(shape: Shape, names: Sequence[str]) -> None:
+    """One call of each: what it compiles is then on disk."""
+    case = make(shape, "cuda")
+    for name, prepare in (contestants() | slower()).items():
+        if name in names:
+            try:
+                prepare()(case)
+            except Exception as problem:  # told again when it is measured
+                print(f"{name} at {shape}: {problem}"[:200], flush=True)
+            gc.collect()
+            torch.cuda.empty_cache()
     torch.cuda.synchronize()
 
 
-def compile_all_ahead(shapes: list[tuple[int, int, int]]) -> None:
-    """A process for each shape: one after another, kernels would take longer than what is measured."""
-    workers = min(len(shapes), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        done = [pool.submit(compile_ahead, shape) for shape in shapes]
-        wait(done, timeout=60)
+def load_peers() -> None:
+    """Peers import and set up a lot before their first call."""
+    for prepare in (compiled, liger, apple):
+        with contextlib.suppress(Exception):  # told when it is measured
+            prepare()(make((64, 64, 512), "cuda"))
+
+
+def compile_all_ahead(shapes: Sequence[Shape], seconds: float) -> float:
+    """As many processes at a time as there are processors, and none after so many seconds: one after another, kernels
+    would take longer than what is measured.  Gives the seconds that it took."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["torch", "online_softmax"])  # imported once
+    ours = [name for name in contestants() if name.startswith("online-softmax")]
+    small = min(shapes, key=math.prod)
+    jobs = [(small, ["Liger"]), (small, ["Apple CCE"])]  # the same kernels for every shape
+    jobs += [(shape, ["torch.compile"]) for shape in shapes] + [(shape, ours) for shape in shapes]
+    waiting = [context.Process(target=compile_ahead, args=job, daemon=True) for job in jobs]
+    start, running = time.monotonic(), []
+    here = threading.Thread(target=load_peers, daemon=True)
+    here.start()
+    while (waiting or running or here.is_alive()) and time.monotonic() - start < seconds:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            running.append(waiting.pop(0))
+            running[-1].start()
+        connection.wait([process.sentinel for process in running], timeout=0.2)
+        running = [process for process in running if process.is_alive()]
+    for process in running:
+        process.terminate()
+        process.join()
+    here.join()
+    return time.monotonic() - start

@@ -1,6 +1,6 @@
 """Linear + cross-entropy on one GPU: time in logits products of the same run, scratch memory, error against float64.
 
-    PYTHONPATH=src python benchmarks/linear_h200.py [--seconds 330] [--output linear.jsonl]
+    PYTHONPATH=src python benchmarks/linear_h200.py [--seconds 120] [--output linear.jsonl]
 
 One JSON object a line, as soon as it is known: {"shape", "library", "products", "idle", "ms", "scratch", "peak",
 "dx", "dw"} or {"shape", "library", "refused"}.  `products` is a median over interleaved rounds, over that of one
@@ -10,9 +10,11 @@ inputs alone; `dx` and `dw` are relative errors (Frobenius) of slices.
 A GPU at its power limit slows down and recovers within tens of milliseconds, so that what runs after a pause, or after
 a call that only moves memory, looks a tenth faster.  `products` and `ms` therefore count calls that queue up behind
 products enough to make it hot, in an order that turns from round to round; `idle` is the same ratio when the device
-is idle before each call, Python's time to the first launch included.
+is idle before each call, Python's time to the first launch included.  A slow peer leaves the GPU cooler: beside one,
+products go on for longer.
 
-All shapes come with ours and torch first, then with the peers that compile, until the time is used up.
+Everything is compiled ahead, in parallel processes.  All shapes come with ours and torch first, then with the peers
+that compile, until the time is used up; the less of it is left for each shape, the fewer rounds are timed.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from linear_contestants import Call, Case, compile_all_ahead, contestants, make, slower
+from linear_contestants import Call, Case, compile_all_ahead, contestants, make, slower, slowest
 
 from online_softmax._dispatch import availability
 
@@ -35,7 +37,9 @@ LIGERS = [(2048, h, v) for h, v in [(4096, 32000), (4096, 128256), (3584, 152064
                                     (2048, 102400), (7168, 129280)]]  # fmt: skip
 TINY = [(96, 16, 200)]
 SLICE = 48
-HOT_MS = 20.0
+HOT_MS, MOST_HOT_MS = 20.0, 60.0
+COMPILING = 0.3  # of the time, at most
+SETTING_UP = 2.5  # seconds a shape, about
 PUBLISHED = {(4096, 4096, 128256): 17.3}  # ms, quack on an H200
 
 
@@ -84,7 +88,13 @@ class Clock:
             self._product()
             end = self._mark()
             end.synchronize()
-            self.products = max(2, round(HOT_MS / start.elapsed_time(end)))
+            self.of_product = start.elapsed_time(end)
+            self.heat(HOT_MS)
+
+    def heat(self, ms: float) -> None:
+        """From now on, about so many milliseconds of products before each call that is to find the GPU hot."""
+        if self.cuda:
+            self.products = max(2, round(ms / self.of_product))
 
     def _mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -154,10 +164,11 @@ def measure(
     makers: dict[str, Callable[[], Call]],
     device: str,
     end: float,
+    seconds: float,
     skip: dict[str, str],
     emit: Any,
 ) -> None:
-    """One shape: everyone set up in turn, then timed in interleaved rounds."""
+    """One shape: everyone set up in turn, then timed in interleaved rounds, in about so many seconds."""
     case, cuda = make(shape, device), device == "cuda"
     right = truth(case)
     calls: dict[str, Call] = {}
@@ -178,14 +189,15 @@ def measure(
             if isinstance(problem, ImportError | AttributeError | TypeError):
                 skip[name] = text
         took = time.monotonic() - start
-        if took > 60:
-            skip[name] = f"took {took:.0f} s to compile for one shape"
+        if took > 15:
+            skip[name] = f"took {took:.0f} s to set up for one shape"
         gc.collect()
         if cuda:
             torch.cuda.empty_cache()
     clock = Clock(case, device)
-    hot = clock.rounds(calls, True, 9, 3.0)
-    cold = clock.rounds(calls, False, 5, 1.0)
+    cold = clock.rounds(calls, False, 5, 0.1 * seconds)
+    clock.heat(min(max(HOT_MS, *cold.values()), MOST_HOT_MS))
+    hot = clock.rounds(calls, True, 9, 0.5 * seconds)
     for name, ms in hot.items():
         products, idle = round(ms / hot["product"], 4), round(cold[name] / cold["product"], 4)
         emit({"shape": shape, "library": name, "products": products, "idle": idle, "ms": round(ms, 3), **facts[name]})
@@ -196,7 +208,7 @@ def measure(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seconds", type=float, default=330.0, help="no new shape is begun after that long")
+    parser.add_argument("--seconds", type=float, default=120.0, help="no new shape is begun after that long")
     parser.add_argument("--output", default=None)
     parser.add_argument("--tiny", action="store_true", help="one small shape on the CPU, to see that this runs")
     args = parser.parse_args(arguments)
@@ -212,16 +224,21 @@ def main(arguments: list[str] | None = None) -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     emit({"record": "machine", "device": name, "torch": torch.__version__, "implementations": availability()})
     skip: dict[str, str] = {}
+    shapes, end = TINY if args.tiny else [*SHAPES, *LIGERS], start + args.seconds
     if device == "cuda":
-        compile_all_ahead([*SHAPES, *LIGERS])
-        emit({"record": "compiled", "seconds": round(time.monotonic() - start, 1)})
-    rest = [] if args.tiny else [(shape, slower()) for shape in [*SHAPES, *LIGERS]]
-    for shape, makers in [*((shape, contestants()) for shape in (TINY if args.tiny else [*SHAPES, *LIGERS])), *rest]:
-        if time.monotonic() - start > args.seconds:
+        emit({"record": "compiled", "seconds": round(compile_all_ahead(shapes, COMPILING * args.seconds), 1)})
+    turns = [(shape, contestants()) for shape in shapes]
+    if not args.tiny:
+        turns += [*((shape, slower()) for shape in shapes), *((shape, slowest()) for shape in SHAPES)]
+    for turn, (shape, makers) in enumerate(turns):
+        left = end - time.monotonic()
+        if left < 0:
             emit({"shape": shape, "refused": "no time left"})
             continue
         try:
-            measure(shape, makers, device, start + args.seconds, skip, emit)
+            of_others = max(len(turns) - len(SHAPES), turn + 1) - turn  # quack has what is left at the end
+            seconds = min(5.0, max(1.0, left / of_others - SETTING_UP))
+            measure(shape, makers, device, end, seconds, skip, emit)
         except Exception as problem:
             emit({"shape": shape, "refused": f"{type(problem).__name__}: {problem}"[:500]})
         gc.collect()

@@ -1,11 +1,10 @@
 """What all tests share: the implementations and instruction sets this machine has, and how hypothesis draws."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from online_softmax._dispatch import availability
 
 settings.register_profile(
     "repeatable",
@@ -16,10 +15,32 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-ON_THE_CPU = [found.impl for found in availability() if found.available and found.impl in ("reference", "cpu")]
+# Of several test processes each takes a file at a time (`--dist loadfile`), in this order: what takes longest comes
+# first, so that they end together.
+LONGEST = (
+    "cuda/test_compiles.py",
+    "workshop/test_workshop_in_a_browser.py",
+    "distributed/test_torchrun.py",
+    "distributed/test_distributed.py",
+    "ops/attention/test_attention.py",
+    "_cpu/test_first_tensor.py",
+    "_cpu/test_vectorised.py",
+    "ops/cross_entropy/test_cpu.py",
+    "ops/softmax/test_values.py",
+)
 
 
-INSTRUCTION_SETS = importlib.import_module("online_softmax._cpu").instruction_sets() if "cpu" in ON_THE_CPU else []
+def pytest_collection_modifyitems(items):
+    order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    assert all(path.exists() for path in order)
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+try:
+    INSTRUCTION_SETS = importlib.import_module("online_softmax._cpu").instruction_sets()
+except ImportError:
+    INSTRUCTION_SETS = []
+ON_THE_CPU = ["reference", "cpu"] if INSTRUCTION_SETS else ["reference"]
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)

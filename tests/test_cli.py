@@ -1,8 +1,10 @@
 """The command line: finding subcommands, and mistakes answered in one line."""
 
 import importlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +89,31 @@ def test_a_reader_that_stops_early_is_no_error():
     run = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert run.stdout
     assert not run.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", ["trace", "--version"])  # written by a command; by argparse, which ends the program
+def test_output_that_cannot_be_written_is_one_line(words):
+    command = [sys.executable, "-m", "online_softmax", words]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        child = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert child.returncode == 2
+    assert child.stderr.startswith("online-softmax")
+    assert "No space left on device" in child.stderr
+    assert child.stderr.count("\n") == 1
+
+
+def test_output_that_is_closed_is_no_error():
+    command = f"{sys.executable} -m online_softmax trace >&-"
+    child = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert (child.returncode, child.stderr) == (0, "")
+
+
+def test_too_little_memory_is_one_line(monkeypatch, capsys):
+    def run(args):
+        raise MemoryError
+
+    _replace_command(monkeypatch, run)
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "online-softmax doctor: this machine's memory is not enough\n"

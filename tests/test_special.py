@@ -1,11 +1,12 @@
 """online_softmax.special: SciPy's own signatures, so that a program changes its import and nothing else."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
 import scipy.special
-from tests.arrays import random
+from tests.arrays import INF, NAN, random
 from tests.tolerances import close
 
 from online_softmax import special
@@ -89,3 +90,34 @@ def test_flags_are_true_or_false():
 def test_everything_public_is_listed():
     public = {n for n, f in vars(special).items() if inspect.isfunction(f) and f.__module__ == special.__name__}
     assert public == set(special.__all__)
+
+
+@pytest.mark.parametrize("of_a", ["float16", "float32", "float64", "int64"])
+@pytest.mark.parametrize(
+    "b",
+    [2, 2.0, np.float64(2.0), np.array(2.0), [1, 2], [1.0, 2.0], np.array([True, False]), np.array([1, 2])]
+    + [np.array([0.1, 0.2], dtype) for dtype in ("float16", "float32", "float64")],
+)
+def test_factors_promote_as_scipys(b, of_a):
+    a = np.array([1, 2], of_a)
+    ours, scipys = special.logsumexp(a, b=b), scipy.special.logsumexp(a, b=b)
+    assert ours.dtype == scipys.dtype
+    close(ours, scipys, 4)
+
+
+@pytest.mark.parametrize("of_b", ["int64", "float16"])
+def test_factors_that_numpy_does_not_promote_with_bfloat16(of_b):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    value = special.logsumexp(np.array([1, 2], bfloat16), b=np.array([1, 2], of_b))
+    assert value.dtype == np.float32
+    close(value, scipy.special.logsumexp([1, 2], b=[1, 2]), 4)
+
+
+def test_infinite_and_unknown_factors_and_elements():
+    factors = (NAN, INF, -INF, 1.0, -2.0)
+    with np.errstate(all="ignore"):
+        for a, b in itertools.product(
+            itertools.product((-INF, 0.0, INF), repeat=2), itertools.product(factors, repeat=2)
+        ):
+            given = np.array(a), None, np.array(b), False, True
+            np.testing.assert_equal(tuple(special.logsumexp(*given)), tuple(scipy.special.logsumexp(*given)))

@@ -19,6 +19,11 @@ def test_64_normal_logits_in_blocks_of_8_make_8_updates_and_2_rescales():
     assert t.relative_difference < 5e-16
 
 
+def test_blocks_are_of_8_unless_the_row_is_shorter():
+    assert trace(KNOWN_ROW) == trace(KNOWN_ROW, block=8)
+    assert trace(KNOWN_ROW[:5]).block == 5
+
+
 def test_in_blocks_of_one_there_are_2_rescales_again_one_for_each_new_maximum():
     t = trace(KNOWN_ROW, block=1)
     assert (t.updates, t.rescales) == (64, 2)

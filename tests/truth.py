@@ -36,7 +36,8 @@ def exact_softmax(row):
         terms = [decimal.Decimal(float(x)) if x != -INF else None for x in row]
         top = max(x for x in terms if x is not None)
         e = [decimal.Decimal(0) if x is None else (x - top).exp() for x in terms]
-        return [float(x / sum(e)) for x in e]
+        s = sum(e)
+        return [float(x / s) for x in e]
 
 
 def rows_logsumexp(x, axis=-1):

@@ -6,12 +6,23 @@ import functools
 import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ._arrays import Array, as_array, describe, device, dtype_name, is_tensor, namespace
+from ._arrays import (
+    Array,
+    as_array,
+    compiling,
+    describe,
+    device,
+    dtype_name,
+    floating_array,
+    is_tensor,
+    namespace,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +31,9 @@ R = TypeVar("R")
 _SYNONYMS = (("axis", "dim"), ("keepdims", "keepdim"), ("x", "input", "a"))
 # Python makes a number of each: a tuple, as a union would be built anew in every call.
 _NO_NUMBERS = (str, bool, np.bool_)
+# From one to the other numbers are normal, and so are their reciprocals: of fp32 and of fp64.
+_NARROW, _WIDE = (2.0**-126, 2.0**126), (2.0**-1022, 2.0**1022)
+_LEAST, _MOST = _NARROW
 
 
 def answers_synonyms(function: Callable[P, R]) -> Callable[P, R]:
@@ -47,12 +61,13 @@ def flag(name: str, value: Any) -> bool:
 
 
 def integer(name: str, value: Any, wanted: str = "an int") -> int:
-    """value as an int; bools and floats are refused."""
-    if type(value) is int:
-        return value
-    number = _index(value)
+    """value as an int that 64 bits hold; bools and floats are refused."""
+    number = value if type(value) is int else _index(value)
     if number is None:
         raise TypeError(f"{name} is {value!r}; wanted {wanted}")
+    if not -(2**63) <= number < 2**63:
+        came = number if number.bit_length() <= 256 else f"an int of {number.bit_length()} bits"
+        raise ValueError(f"{name} is {came}; wanted {wanted}, of at most 64 bits")
     return number
 
 
@@ -66,19 +81,22 @@ def _index(value: Any) -> int | None:
 
 
 def lengths(name: str, given: Any, each: Sequence[Any], wanted: str) -> tuple[int, ...]:
-    """The lengths that `given` holds, as ints from 0 on."""
+    """The lengths that `given` holds, as ints from 0 on, of 64 bits."""
     numbers = tuple(map(_index, each))
     if None in numbers:
         raise TypeError(f"{name} is {given!r}; wanted {wanted}")
-    found = tuple(number for number in numbers if number is not None and number >= 0)
+    found = tuple(number for number in numbers if number is not None and 0 <= number < 2**63)
     if len(found) < len(numbers):
         raise ValueError(f"{name} is {given!r}; wanted {wanted}")
     return found
 
 
-def number_of(name: str, value: Any, wanted: str = "a plain number") -> float:
-    """value as a finite float; the error names the argument."""
-    if type(value) is float and -math.inf < value < math.inf:
+def number_of(name: str, value: Any, wanted: str = "a plain number", beside: Any = None) -> float:
+    """value as a finite float; the error names the argument.
+
+    Beside an array it must be 0 or a normal number, as its reciprocal, of the dtype that the array is computed in.
+    """
+    if type(value) is float and (_LEAST <= value <= _MOST or value == 0.0):
         return value
     if isinstance(value, _NO_NUMBERS) or is_tensor(value):
         raise TypeError(f"{name} is {value!r}; wanted {wanted}")
@@ -86,8 +104,18 @@ def number_of(name: str, value: Any, wanted: str = "a plain number") -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}; wanted {wanted}") from None
+    except OverflowError:
+        raise ValueError(f"{name} is an int too large for a float; wanted a finite number") from None
     if not -math.inf < number < math.inf:  # a comparison, which torch.compile can guard on
         raise ValueError(f"{name} is {number}; wanted a finite number")
+    if beside is not None and number != 0.0 and not _LEAST <= abs(number) <= _MOST:
+        wide = dtype_name(floating_array(beside, "input").dtype) == "float64"
+        least, most = _WIDE if wide else _NARROW
+        if not least <= abs(number) <= most:
+            computed = "float64" if wide else "float32"
+            raise ValueError(
+                f"{name} is {number}; wanted a size from {least:.2g} to {most:.2g}, as {computed} is computed"
+            )
     return number
 
 
@@ -152,11 +180,20 @@ def check_where(where: Any, x: Array) -> Array:
 
 def as_array_like(name: str, given: Any, x: Array) -> Array:
     """A list or number as an array of x's library, on its device; an array of another library or device is refused."""
+    if compiling() and isinstance(given, (bool, int, float, list, tuple)):
+        return _traced(given, x)
     array = as_array(given, name)
     if not hasattr(given, "dtype"):
         xp = namespace(x)
         return array if isinstance(x, np.ndarray) else xp.asarray(array, device=device(x))
     return same_library(name, array, x)
+
+
+def _traced(given: Any, x: Array) -> Array:
+    """A list or number beside a tensor where torch.compile follows, which knows no NumPy arrays with dtypes."""
+    torch = sys.modules["torch"]
+    array = torch.tensor(given, device=x.device)
+    return torch.tensor(given, dtype=torch.float64, device=x.device) if array.is_floating_point() else array
 
 
 def same_library(name: str, array: Array, x: Array, other: str = "x", given: Any = None) -> Array:

@@ -15,6 +15,8 @@ Array = Any
 """A NumPy array, a torch tensor, or an array of any library that has the array-API standard."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+# A tuple: torch.compile does not follow a union of types.
+_NUMPY_LIKE = (np.ndarray, np.generic, bool, int, float, complex, list, tuple)
 _NUMPY_FLOATS = frozenset(map(np.dtype, ("float16", "float32", "float64")))
 
 
@@ -24,6 +26,12 @@ def is_tensor(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def compiling() -> bool:
+    """Whether torch.compile or torch.export follows this call."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def detached(x: Any) -> Any:
     """A tensor without its autograd history; anything else as it is."""
     return x.detach() if is_tensor(x) else x
@@ -31,7 +39,7 @@ def detached(x: Any) -> Any:
 
 def is_numpy_like(x: object) -> bool:
     """Whether x is a NumPy array or scalar, or something that becomes one: a number, list or tuple."""
-    return isinstance(x, np.ndarray | np.generic | bool | int | float | complex | list | tuple)
+    return isinstance(x, _NUMPY_LIKE)
 
 
 def namespace(*arrays: Array) -> Any:
@@ -77,14 +85,38 @@ def as_array(x: Any, name: str) -> Array:
 
 
 def dense(x: Array, name: str) -> Array:
-    """The tensor, as its memory holds it: negative views are copied, sparse and nested tensors refused."""
+    """The tensor, as its memory holds it: negative views are copied, sparse and nested tensors refused.
+
+    Every tensor that is no ordinary one (`ops._torch.is_ordinary`) passes here.
+    """
     if x.is_nested:
         raise TypeError(f"{name} is a nested tensor; wanted a dense one")
     if x.layout != sys.modules["torch"].strided:
         raise TypeError(f"{name} has layout {x.layout}; wanted a dense tensor")
+    refuse_transforms()
     if not sys.modules["torch"].compiler.is_compiling() and x.is_neg():
         return x.resolve_neg()  # z.conj().imag, which a kernel would read as z.imag
     return x
+
+
+def refuse_transforms() -> None:
+    """torch.func transforms would bypass the gradients defined here, forward-mode autograd lose its tangents, and a
+    trace see nothing of what kernels do."""
+    torch = sys.modules["torch"]
+    if torch.compiler.is_compiling():
+        return
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotImplementedError(
+            "online_softmax functions do not support torch.func transforms (vmap, grad, jvp, …): "
+            "they take batches of any shape directly, and .backward() or torch.autograd.grad for gradients"
+        )
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise NotImplementedError("online_softmax functions have no forward-mode derivatives: leave dual_level first")
+    if torch._C._get_tracing_state() is not None:
+        raise NotImplementedError(
+            "online_softmax functions do not support torch.jit.trace, nor what is built on it: "
+            "use torch.compile or torch.export"
+        )
 
 
 def _from_numpy_like(x: Any, name: str) -> np.ndarray:
@@ -126,7 +158,9 @@ def default_float(xp: Any) -> Any:
     """The dtype integers and bools become: NumPy float64, torch's default dtype, the library's own default."""
     if is_torch_namespace(xp):
         return sys.modules["torch"].get_default_dtype()
-    return xp.float64 if is_numpy_namespace(xp) else xp.asarray(0.0).dtype
+    if is_numpy_namespace(xp):
+        return xp.float64
+    return xp.__array_namespace_info__().default_dtypes()["real floating"]
 
 
 def as_floating(x: Array, name: str) -> Array:

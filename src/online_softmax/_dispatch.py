@@ -123,7 +123,11 @@ _CHECKS: dict[str, Callable[[], str | None]] = {"cpu": _missing_cpu, "cuda": _mi
 
 def availability() -> list[Availability]:
     """Every implementation and whether it can run here, for `online-softmax doctor`."""
-    found = [Availability("reference", True, "NumPy, torch and any array-API library")]
+    found = [
+        Availability(
+            "reference", True, "NumPy, torch and any array-API library (linear_cross_entropy: NumPy and torch)"
+        )
+    ]
     for impl in _CHECKS:
         missing = _missing(impl)
         detail = missing if missing is not None else importlib.import_module(f"._{impl}", __package__).describe()

@@ -33,24 +33,15 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code is 0 for success, 1 for a failed check, 2 for bad use."""
+    """Run the command line; the exit code is 0 for success, 1 for a failed check, 2 for bad use or a full disk."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(prog="online-softmax", description="Softmax and its kin, online.")
-    parser.add_argument("--version", action="version", version=online_softmax.__version__)
-    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
-    # Only the chosen command's module is imported, so that what another one needs may be missing.
     chosen = next((word for word in argv if not word.startswith("-")), "")
-    modules: dict[str, ModuleType] = {}
     try:
-        for name, command in COMMANDS.items():
-            subparser = subparsers.add_parser(name, help=command.help, description=command.help)
-            if name == chosen:
-                modules[name] = importlib.import_module(f".commands.{name}", __package__)
-                modules[name].add_arguments(subparser)
-        args = parser.parse_args(argv)
-        code = int(modules[args.command].run(args))
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(chosen, argv)
+        finally:
+            if sys.stdout:  # None where it was closed before the start
+                sys.stdout.flush()  # what cannot be written shows here, and not when Python ends
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "online_softmax":
             raise
@@ -58,10 +49,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         return _fail(chosen, str(error))
     except BrokenPipeError:  # whoever read the output has had enough: `online-softmax doctor | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at the end
+        _drop_output()
         return 1
+    except OSError as error:
+        _drop_output()
+        return _fail(chosen, f"{error.filename or 'cannot write the output'}: {error.strerror or error}")
+    except MemoryError:
+        return _fail(chosen, "this machine's memory is not enough")
     except KeyboardInterrupt:
         return _fail(chosen, "interrupted", code=130)
+
+
+def _run(chosen: str, argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="online-softmax", description="Softmax and its kin, online.")
+    parser.add_argument("--version", action="version", version=online_softmax.__version__)
+    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
+    # Only the chosen command's module is imported, so that what another one needs may be missing.
+    modules: dict[str, ModuleType] = {}
+    for name, command in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=command.help, description=command.help)
+        if name == chosen:
+            modules[name] = importlib.import_module(f".commands.{name}", __package__)
+            modules[name].add_arguments(subparser)
+    args = parser.parse_args(argv)
+    return int(modules[args.command].run(args))
+
+
+def _drop_output() -> None:
+    """Lead output that cannot be written nowhere, or Python complains when it flushes at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _requirement(command: str) -> str:
@@ -69,5 +88,5 @@ def _requirement(command: str) -> str:
 
 
 def _fail(command: str, message: str, code: int = 2) -> int:
-    note(f"online-softmax {command}: {message}")
+    note(f"{f'online-softmax {command}'.rstrip()}: {message}")
     return code

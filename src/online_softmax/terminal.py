@@ -20,9 +20,9 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _console(stream: TextIO) -> Console | None:
+def _console(stream: TextIO | None) -> Console | None:
     """A rich console when the stream is a terminal and rich is installed, else None."""
-    if not stream.isatty():
+    if stream is None or not stream.isatty():
         return None
     with suppress(ImportError):
         from rich.console import Console

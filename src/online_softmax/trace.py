@@ -62,15 +62,16 @@ class Trace(NamedTuple):
     naive_is_finite: bool
 
 
-def trace(x: ArrayLike, block: int = 8, dtype: DTypeLike | None = None) -> Trace:
+def trace(x: ArrayLike, block: int | None = None, dtype: DTypeLike | None = None) -> Trace:
     """Run the online normaliser over a row and record every state.
 
     Parameters
     ----------
     x : array_like, shape (n,)
         The row, of any real dtype. It may hold infinities and NaN.
-    block : int
-        The number of elements an update takes in, from 1 to n. The last block may be shorter.
+    block : int, optional
+        The number of elements an update takes in, from 1 to n; 8 unless given, or n where that is less. The last block
+        may be shorter.
     dtype : float16, float32 or float64, optional
         What the row is rounded to first. The row's own dtype by default; integers and lists become float64.
 
@@ -99,7 +100,7 @@ def trace(x: ArrayLike, block: int = 8, dtype: DTypeLike | None = None) -> Trace
     Milakov & Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867, section 3.
     """
     row = _row(x, dtype)
-    block = _block(block, row.size)
+    block = min(8, row.size) if block is None else _block(block, row.size)
     state = State.empty((), row)
     blocks = []
     for start in range(0, row.size, block):

@@ -93,9 +93,12 @@ def test_the_gpu_s_list_has_the_shapes_that_are_promised():
     ("argv", "message"),
     [
         (["--only", "nothing"], "--only is 'nothing'; wanted one of softmax"),
+        (["--only", ""], "--only is ''; wanted one of softmax"),
         (["--minutes", "0"], "--minutes is 0; wanted more than 0"),
         (["--plot", "a.png"], "wanted a name that ends in .svg"),
-        (["--json", "no/such/folder/a.jsonl"], "cannot write to --json"),
+        (["--plot", "no/such/folder/a.svg"], "cannot write to --plot no/such/folder/a.svg: there is no directory"),
+        (["--json", "no/such/folder/a.jsonl"], "cannot write to --json no/such/folder/a.jsonl: there is no directory"),
+        (["--json", ""], "--json is ''; wanted the name of a file"),
     ],
 )
 def test_mistakes_are_one_plain_line(argv, message, capsys):

@@ -51,6 +51,13 @@ def test_it_refuses_to_write_over_a_file_of_the_user_s(tmp_path, capsys):
     assert (tmp_path / demo.CURVE).read_text() == "<svg>mine</svg>"
 
 
+def test_an_output_without_a_name_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", "--steps", "1", "--output", ""]) == 2
+    assert "--output is ''; wanted the name of a folder" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_output_that_is_a_file_is_one_plain_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["demo", "--output", str(tmp_path / "file")]) == 2

@@ -54,10 +54,15 @@ def test_a_wrong_rung_prints_no_table_and_fails(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--rows", "0"), "--rows: 1 or more is wanted, got 0"),
-        (("--cols", "-3"), "--cols: 1 or more is wanted, got -3"),
+        (("--rows", "0", "--cols", "3"), "--rows: 1 or more is wanted, got 0"),
+        (("--rows", "3", "--cols", "-3"), "--cols: 1 or more is wanted, got -3"),
+        (("--rows", "3", "--cols", str(10**30)), f"3 × {10**30} does not fit this machine's memory"),
+        (("--rows", "3"), "--cols is missing: --rows and --cols go together"),
+        (("--cols", "3"), "--rows is missing: --rows and --cols go together"),
         (("--dtype", "int8"), "--dtype: one of float32, float64 is wanted, got int8"),
-        (("--json", "no/such/directory/f"), "--json: there is no directory no/such/directory"),
+        (("--json", "no/such/directory/f"), "cannot write to --json no/such/directory/f: there is no directory"),
+        (("--json", "-"), "--json is '-'; wanted the name of a file"),
+        (("--plot", "a.png"), "--plot is a.png; wanted a name that ends in .svg"),
     ],
 )
 def test_bad_input_gets_one_plain_line(words, text, capsys):

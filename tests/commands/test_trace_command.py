@@ -20,6 +20,11 @@ def test_the_table_has_a_line_a_block_and_the_totals(capsys):
     assert "rescales              2" in lines
 
 
+def test_a_row_shorter_than_a_block_is_one_block(capsys):
+    assert run("--n", "5") == 0
+    assert "5 logits, float64, in blocks of 5" in capsys.readouterr().out
+
+
 def test_json_holds_what_trace_returns(tmp_path, capsys):
     path = tmp_path / "trace.json"
     assert run("--scale", "1000", "--json", str(path)) == 0
@@ -50,10 +55,15 @@ def test_plot_says_what_to_install(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--n", "4"), "block is 8; wanted 1 to the row's length 4"),
+        (("--n", "4", "--block", "8"), "--block is 8; wanted 1 to the row's length 4"),
+        (("--n", str(10**14)), f"--n: {10**14} logits do not fit this machine's memory"),
+        (("--n", str(10**30)), f"--n: {10**30} logits do not fit this machine's memory"),
         (("--n", "0"), "--n: a number of logits of at least 1 is wanted, got 0"),
         (("--seed", "-1"), "--seed: 0 or more is wanted, got -1"),
-        (("--json", "no/such/directory/f.json"), "no/such/directory/f.json"),
+        (("--json", "no/such/directory/f.json"), "cannot write to --json no/such/directory/f.json"),
+        (("--json", ""), "--json is ''; wanted the name of a file"),
+        (("--plot", "-"), "--plot is '-'; wanted the name of a file"),
+        (("--plot", "a.png"), "--plot is a.png; wanted a name that ends in .svg"),
     ],
 )
 def test_bad_input_gets_one_plain_line(words, text, capsys):

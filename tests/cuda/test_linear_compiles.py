@@ -21,3 +21,9 @@ def test_what_happens_between_products(arch):
         },
         arch,
     )
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_zeros_for_ignored_rows(arch):
+    file, entry = "ops/linear_cross_entropy/ignored.cu", "without_ignored"
+    check({Source(file, entry, (("LABEL", label),)) for label in ("int", "long long")}, arch)

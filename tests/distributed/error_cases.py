@@ -20,16 +20,40 @@ def case_disagreements_are_errors(rank, size):
         distributed.cross_entropy(logits, target, label_smoothing=0.1 * (rank == 0), debug=True)
     with pytest.raises(ValueError, match="disagree about dtype"):
         distributed.cross_entropy(logits.to(torch.float64 if rank else torch.float32), target, debug=True)
-    with pytest.raises(ValueError, match="do not cover classes 0 to"):
+    with pytest.raises(ValueError, match="do not cover the classes"):
         distributed.cross_entropy(logits, target, vocab_start=0, vocab_size=12 * size, debug=True)
     distributed.cross_entropy(logits, target, debug=True)
 
 
+def case_uneven_shards_are_named_before_what_follows_from_them(rank, size):
+    """Each process makes another vocabulary of them, and a target lies in one and not in the other."""
+    classes = 12 if rank == 0 else 10
+    astray = torch.tensor([10 * size])
+    wanted = rf"rank 0: \[0, 12\) of {12 * size}, rank 1: \[10, 20\) of {10 * size}.*uneven ones need vocab_start"
+    with pytest.raises(ValueError, match=wanted):
+        distributed.cross_entropy(torch.zeros(1, classes), astray, debug=True)
+    with pytest.raises(ValueError, match=wanted):
+        distributed.linear_cross_entropy(torch.zeros(1, 3), torch.zeros(classes, 3), astray, debug=True)
+
+
+def case_check_group_takes_tensors(rank, size):
+    for call, came in ((lambda: distributed.check_group(3), "int"), (lambda: distributed.check_group([]), "list")):
+        with pytest.raises(TypeError, match=rf"^tensors\[0\] is a {came}; wanted a torch tensor"):
+            call()
+    with pytest.raises(TypeError, match=r"^tensors\[1\]" if rank == 1 else r"^on rank 1: tensors\[1\]"):
+        distributed.check_group(torch.zeros(1), None if rank == 1 else torch.zeros(1))
+
+
 def case_wrong_arguments_are_errors_on_every_process(rank, size):
     logits, target = rows(12)
-    for more in ({"vocab_size": 12}, {"vocab_start": 0, "vocab_size": 12}):
-        with pytest.raises(ValueError, match=r"(has all|all classes)"):
-            distributed.cross_entropy(logits, target, **more)
+    with pytest.raises(ValueError, match="It has all classes"):
+        distributed.cross_entropy(logits, target, vocab_size=12)
+    everything = {"vocab_start": 0, "vocab_size": 12}
+    for debug, text in ((False, "classes of more than one process"), (True, "do not cover the classes")):
+        with pytest.raises(ValueError, match=text):
+            distributed.cross_entropy(logits, target, debug=debug, **everything)
+        with pytest.raises(ValueError, match=text):
+            distributed.linear_cross_entropy(logits, torch.randn(12, 12), target, debug=debug, **everything)
     with pytest.raises(ValueError, match="beyond vocab_size"):
         distributed.cross_entropy(logits, target, vocab_start=12 * size - 1, vocab_size=12 * size)
     with pytest.raises(ValueError, match="both or neither"):

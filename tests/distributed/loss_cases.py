@@ -59,6 +59,15 @@ def case_num_items_divide(rank, size):
     within_ulps(got, want, 2.0)
 
 
+def case_one_shard_may_hold_everything_and_the_others_nothing(rank, size):
+    logits, target = rows(41)
+    for holder in (0, size - 1):
+        borders = [0] * (holder + 1) + [41] * (size - holder)
+        for options in OPTIONS:
+            got, want = both(logits, target, rank, borders, **options)
+            within_ulps(got, want, 2.0, logits.abs().max().item())
+
+
 def case_masked_infinite_and_nan_rows(rank, size):
     borders = cuts(size, False)
     logits, target = rows(borders[-1])
@@ -77,6 +86,22 @@ def case_masked_infinite_and_nan_rows(rank, size):
     weight[35:] = 0.0
     got, want = both(logits, target, rank, borders, weight=weight, **more)
     within_ulps(got, want, 2.0, 12.0)
+
+
+def case_a_mean_over_rows_that_weigh_nothing(rank, size):
+    borders = cuts(size, False)
+    logits, target = rows(borders[-1])
+    target[:], target[4] = 2, -100
+    weight = (torch.arange(borders[-1]) != 2).to(logits.dtype)
+    start, stop = borders[rank], borders[rank + 1]
+    for options in OPTIONS[:3]:
+        local = logits[:, start:stop].clone().requires_grad_()
+        more = {"vocab_start": start, "vocab_size": borders[-1], "weight": weight, **options}
+        loss = distributed.cross_entropy(local, target, **more)
+        loss.backward()
+        assert loss.isnan()
+        assert local.grad[target == 2].isnan().all()
+        assert (local.grad[4] == 0).all()
 
 
 def case_the_dominant_class_keeps_its_small_loss(rank, size):

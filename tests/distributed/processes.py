@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import multiprocessing
 import os
 import pickle
 import traceback
@@ -16,6 +17,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Processes on the CPU are forked from one that has imported, once, what takes longer than most cases.
+multiprocessing.set_forkserver_preload(["torch._dynamo", "torch.distributed.tensor", "online_softmax.distributed"])
+FORKED = multiprocessing.get_context("forkserver")
 
 
 def names_of(module: str) -> list[str]:
@@ -27,7 +32,8 @@ def names_of(module: str) -> list[str]:
 def run_all(module: str, size: int, folder: Path, device: str = "cpu") -> dict[str, str | None]:
     """Name of each case -> None, or what went wrong on which rank."""
     start = (module, size, str(folder), device)
-    torch.multiprocessing.start_processes(_work, start, nprocs=size, join=True, start_method="spawn")
+    method = "forkserver" if device == "cpu" else "spawn"
+    torch.multiprocessing.start_processes(_work, start, nprocs=size, join=True, start_method=method)
     ended: dict[str, str | None] = dict.fromkeys(names_of(module), "not run: an earlier case went wrong")
     for name in ended:
         texts = [pickle.loads((folder / f"{rank}.pickle").read_bytes()).get(name, ended[name]) for rank in range(size)]

@@ -41,6 +41,20 @@ def case_equals_one_device(rank, size):
             torch.testing.assert_close(distributed.gather_sequence(x.grad, lengths=lengths), whole.grad)
 
 
+def case_nothing_to_attend_to_is_an_empty_result(rank, size):
+    no_positions, no_heads, no_batch = (2, 4, 0, 8), (2, 0, 2, 8), (0, 4, 2, 8)
+    calls = [(no_positions, lengths) for lengths in ([], [0], [0, 0], None)]
+    for shape, lengths in [*calls, (no_heads, None), (no_batch, None)]:
+        q, k, v = (torch.zeros(shape, requires_grad=True) for _ in range(3))
+        out, lse = distributed.ring_attention(q, k, v, causal=True, lengths=lengths, return_lse=True)
+        (out.sum() + lse.sum()).backward()
+        assert out.shape == q.grad.shape == v.grad.shape == shape
+        assert lse.shape == shape[:-1]
+    empty = torch.zeros(no_positions)
+    assert distributed.shard_sequence(empty, lengths=[]).shape == empty.shape
+    assert distributed.gather_sequence(empty, lengths=[0, 0]).shape == empty.shape
+
+
 def case_half_precision_and_gradient_of_the_output_alone(rank, size):
     q, k, v = (torch.randn(1, 2, 64, 16).to(torch.bfloat16).requires_grad_() for _ in range(3))
     local = [distributed.shard_sequence(x.detach()).requires_grad_() for x in (q, k, v)]
@@ -76,5 +90,30 @@ def case_wrong_arguments_are_errors(rank, size):
         distributed.ring_attention(q, q[:, :3], q[:, :3])
     with pytest.raises(ValueError, match="disagree about causal"):
         distributed.ring_attention(q, q, q, causal=rank == 0, debug=True)
+    for k in (q[:, :, :, :7], q[:, :, :4], q[:0], q[0]):
+        with pytest.raises(ValueError, match="head size"):
+            distributed.ring_attention(q, k, k)
+    with pytest.raises(ValueError, match="key heads dividing heads"):
+        distributed.ring_attention(q, q[:, :0], q[:, :0])
+    with pytest.raises(TypeError, match=r"q has .*int64.*; wanted a floating dtype"):
+        distributed.ring_attention(*[q.long()] * 3)
     with pytest.raises(ValueError, match="lengths sum to"):
         distributed.shard_sequence(q, lengths=[5])
+
+
+def case_lengths_and_ranks_are_checked(rank, size):
+    q = torch.zeros(1, 4, 6, 8)
+    for call in (
+        lambda lengths: distributed.ring_attention(q, q, q, lengths=lengths),
+        lambda lengths: distributed.shard_sequence(q, lengths=lengths),
+        lambda lengths: distributed.gather_sequence(q, lengths=lengths),
+        lambda lengths: distributed.local_lengths(lengths, rank, size),
+    ):
+        for lengths, error in (([7 * size, -size], ValueError), ([6.0 * size], TypeError), (6 * size, TypeError)):
+            with pytest.raises(error, match=r"lengths is .*; wanted a sequence of ints from 0 on"):
+                call(lengths)
+    for wrong in (-1, size):
+        with pytest.raises(ValueError, match=f"rank is {wrong}; wanted 0 to {size - 1}, as size is {size}"):
+            distributed.local_lengths([3, 5, 0], wrong, size)
+    with pytest.raises(ValueError, match="size is 0"):
+        distributed.local_lengths([3], 0, 0)

@@ -32,6 +32,13 @@ def case_softmax_log_softmax_logsumexp(rank, size):
             close_gradient(local.grad, whole.grad.narrow(axis, borders[rank], length), whole.grad)
 
 
+def case_integers_become_the_default_dtype(rank, size):
+    x = torch.arange(4 * size).reshape(2, 2 * size)
+    mine = slice(2 * rank, 2 * rank + 2)
+    within_ulps(distributed.softmax(x[:, mine]), osm.softmax(x)[:, mine], 2.0)
+    within_ulps(distributed.logsumexp(x[:, mine]), osm.logsumexp(x, -1), 2.0)
+
+
 def case_infinite_rows_as_on_one_device(rank, size):
     borders = cuts(size, False)
     x = torch.randn(4, borders[-1])

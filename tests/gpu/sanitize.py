@@ -98,7 +98,7 @@ def reach_attention(device: str) -> None:
 
 def reach_linear(device: str) -> None:
     from online_softmax import linear_cross_entropy
-    from online_softmax.ops.linear_cross_entropy import plan
+    from online_softmax.ops.linear_cross_entropy import cuda_ignored, plan
 
     plan.LEAST_BYTES = dict.fromkeys(plan.LEAST_BYTES, 1)  # a vocabulary of two chunks
     target = torch.randint(0, 1000, (37,), device=device)
@@ -107,6 +107,7 @@ def reach_linear(device: str) -> None:
         x, weight = (torch.randn(rows, 24, device=device, requires_grad=True) for rows in (37, 1000))
         loss = linear_cross_entropy(x, weight, target, reduction=reduction, z_loss=1e-3, memory="least")
         loss.sum().backward()
+    cuda_ignored.without_ignored(x.detach(), target, -100, None)
 
 
 def reach(device: str = "cuda") -> None:

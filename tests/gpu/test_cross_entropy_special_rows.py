@@ -77,6 +77,22 @@ def test_a_class_without_mass_adds_nothing():
     assert gpu.forward(x, target[:2], None, None, smooth._replace(reduction="sum")).loss == torch.inf
 
 
+@pytest.mark.parametrize("classes", [100, 5000, 50257, 1000003])
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[3]])
+def test_a_mean_over_rows_that_weigh_nothing_is_nan_and_ignored_rows_stay_zero(options, classes):
+    x, weight = random_rows(3, classes, torch.float32), torch.ones(classes, device=DEVICE)
+    weight[1] = 0
+    for labels, kept in (([1, -100, 1], [0, 2]), ([-100, -100, -100], [])):
+        target = torch.tensor(labels, device=DEVICE)
+        result = gpu.forward(x, target, weight, None, options, gradient=poisoned(x.shape, x.dtype))
+        given = (result.lse, result.lse_low, result.divisors, options, torch.ones((), device=DEVICE), None)
+        late = gpu.backward(x, target, weight, *given, poisoned(x.shape, x.dtype))
+        assert result.loss.isnan()
+        for gradient in (result.gradient, late):
+            assert gradient[kept].isnan().all()
+            assert (gradient[target == -100] == 0).all()
+
+
 @pytest.mark.parametrize("classes", [5, 1000, 5000, 40000, 1000003])
 def test_mass_on_parts_of_a_row_that_are_minus_infinity(classes):
     x = random_rows(3, classes, torch.float32)

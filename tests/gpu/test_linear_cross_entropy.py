@@ -7,7 +7,7 @@ import torch
 from cases import DEVICE, DTYPES
 
 import online_softmax as osm
-from online_softmax.ops.linear_cross_entropy import plan
+from online_softmax.ops.linear_cross_entropy import cuda_ignored, plan
 
 ROWS, HIDDEN, CLASSES = 96, 64, 5000
 # Relative to the gradient's norm: logits are rounded to their dtype between two products.
@@ -39,7 +39,7 @@ def truth_of(x, weight, target, class_weight, label_smoothing=0.0, z_loss=0.0, s
 @pytest.mark.parametrize("case", CASES)
 def test_vocabulary_in_chunks(dtype, case, monkeypatch):
     monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
-    assert len(list(plan.even(CLASSES, plan.classes_at_once(ROWS, dtype.itemsize, "cuda"), 64))) > 4
+    assert len(plan.class_chunks(ROWS, HIDDEN, CLASSES, dtype.itemsize, "cuda")) > 4
     case = dict(case)
     generator = torch.Generator(device=DEVICE).manual_seed(1)
     x = torch.randn(ROWS, HIDDEN, device=DEVICE, generator=generator).to(dtype).requires_grad_()
@@ -80,6 +80,25 @@ def test_ignored_rows_may_hold_anything(dtype, hidden, way, monkeypatch):
     for gradient, truth in ((x.grad, dx), (weight.grad, dw)):
         assert (gradient.double() - truth).norm() <= BOUND[dtype] * truth.norm()
     assert (x.grad[::7] == 0).all()
+
+
+@pytest.mark.parametrize("way", [{}, {"chunk_rows": 40}, {"memory": "least"}])
+@pytest.mark.parametrize("items", [None, 0])
+def test_a_mean_that_would_divide_by_zero_is_nan_and_ignored_rows_have_no_gradient(items, way, monkeypatch):
+    monkeypatch.setitem(plan.LEAST_BYTES, "cuda", 1)
+    x = torch.randn(ROWS, HIDDEN, device=DEVICE, requires_grad=True)
+    weight = torch.randn(CLASSES, HIDDEN, device=DEVICE, requires_grad=True)
+    target, by = torch.full((ROWS,), 3, device=DEVICE), torch.ones(CLASSES, device=DEVICE)
+    by[3] = 0
+    divided = {"weight": by} if items is None else {"num_items": torch.tensor(items, device=DEVICE)}
+    for ignored in (slice(None, None, 7), slice(None)):
+        target[ignored] = -100
+        loss = osm.linear_cross_entropy(x, weight, target, **divided, **way)
+        dx, dw = torch.autograd.grad(loss, (x, weight))
+        assert loss.isnan()
+        assert (dx[target == -100] == 0).all()
+        assert dx[target == 3].isnan().all()
+        assert (dw == 0).all() if ignored == slice(None) else dw.isnan().any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -144,3 +163,18 @@ def test_unreduced_losses_and_gradients_into_lse_by_chunks_of_classes(labels, mo
     target[5] = CLASSES
     losses = osm.linear_cross_entropy(x, weight, target.to(labels), **options)
     assert losses.isnan().nonzero().tolist() == [[5]]
+
+
+@pytest.mark.parametrize("labels", [torch.int64, torch.int32])
+@pytest.mark.parametrize("hidden", [8, 64, 2056])
+def test_ignored_rows_are_zeros_and_others_themselves(labels, hidden):
+    x = torch.randn(203, hidden, device=DEVICE).to(torch.bfloat16)
+    target = torch.arange(406, device=DEVICE, dtype=labels)[::2]
+    ignored = target % 3 == 0
+    target = torch.where(ignored, -100, target).to(labels).repeat_interleave(2)[::2]
+    x[ignored] = torch.nan
+    for room in (None, torch.full_like(x, torch.nan)):
+        got = cuda_ignored.without_ignored(x, target, -100, room)
+        assert cuda_ignored.fits(x, room)
+        assert torch.equal(got, torch.where(ignored[:, None], 0.0, x.double()).to(x.dtype))
+        assert room is None or got is room

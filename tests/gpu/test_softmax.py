@@ -28,6 +28,12 @@ def test_rows_of_every_regime(dtype, offset):
         check_forward(random_rows(5, length, dtype, offset), dtype)
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_clusters_that_stay_take_row_after_row(offset):
+    for dtype, length in ((torch.float32, 600001), (torch.bfloat16, 2000003)):  # more rows than clusters find room for
+        check_forward(random_rows(20, length, dtype, offset), dtype)
+
+
 @pytest.mark.parametrize("dtype", DTYPES[1:3])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_rows_beyond_a_cluster(dtype, offset):

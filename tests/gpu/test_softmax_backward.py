@@ -47,6 +47,12 @@ def test_rows_of_every_regime(dtype, offset):
         check_backward(random_rows(5, length, dtype), random_rows(5, length, dtype, offset, seed=1))
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_clusters_that_stay_take_row_after_row(offset):
+    for dtype, length in ((torch.float32, 400003), (torch.bfloat16, 1000000)):  # more rows than clusters find room for
+        check_backward(random_rows(30, length, dtype), random_rows(30, length, dtype, offset, seed=1))
+
+
 def test_rows_beyond_a_cluster():
     for length in LONG["shared memory to the brim, then split"]:
         for offset in (0, 1):

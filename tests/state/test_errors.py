@@ -46,9 +46,9 @@ def test_the_shape_of_an_empty_state_is_of_ints(shape, kind):
         State.empty(shape, make(kind, X))
 
 
-@pytest.mark.parametrize("shape", [-1, (2, -1)])
-def test_the_shape_of_an_empty_state_is_not_negative(shape, kind):
-    with pytest.raises(ValueError, match=r"shape is .*-1.*; wanted an int from 0 on"):
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2**63, (2, 2**64)])
+def test_the_shape_of_an_empty_state_is_neither_negative_nor_beyond_64_bits(shape, kind):
+    with pytest.raises(ValueError, match=r"shape is .*; wanted an int from 0 on"):
         State.empty(shape, make(kind, X))
 
 
@@ -118,6 +118,21 @@ def test_states_of_different_libraries_are_refused():
 def test_two_precisions_do_not_merge():
     with pytest.raises(ValueError, match=r"float32.*float64"):
         merge(State.of(np.zeros(2, np.float32)), State.of(np.zeros(2)))
+
+
+@pytest.mark.parametrize("like", [[1.0], 1.0, None, (1, 2), np.array([1j]), np.array(["a"]), torch.tensor([1j])])
+def test_an_empty_state_is_like_an_array_of_real_numbers(like):
+    with pytest.raises(TypeError, match="like "):
+        State.empty((), like=like)
+
+
+@pytest.mark.parametrize("length", [4, 5])
+def test_values_of_other_lengths_are_not_broadcast(length, kind):
+    state, x = State.of(make(kind, X), values=make(kind, np.zeros((2, 3, 1)))), make(kind, X)
+    values = make(kind, np.zeros((2, 3, length)))
+    for call in (lambda: merge(state, State.of(x, values=values)), lambda: state.update(x, values=values)):
+        with pytest.raises(ValueError, match=rf"values: shape \(2, 1\).*; shape \(2, {length}\).*wanted one shape"):
+            call()
 
 
 def test_a_state_with_values_does_not_merge_with_one_without():

@@ -142,6 +142,51 @@ def test_gradients_flow_through_states_and_their_merge():
     assert torch.autograd.gradcheck(outputs, (x, values))
 
 
+def gradient_of(parts, result=State.logsumexp):
+    """The gradient that autograd gives for the sum of what the merged states of these rows come to."""
+    leaves = [torch.tensor(part, dtype=torch.float64, requires_grad=True) for part in parts]
+    result(merge(*map(State.of, leaves))).sum().backward()
+    return [leaf.grad.tolist() for leaf in leaves]
+
+
+def test_gradients_of_rows_with_infinities():
+    rows = [[-INF, -INF, -INF], [INF, 0.0, -INF], [INF, INF, 1.0]]
+    assert gradient_of([rows]) == [[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]]
+    assert gradient_of([[[-INF], [INF], [0.0]], [[-INF, -INF], [INF, INF], [-INF, INF]], [[0.0, -INF]] * 3]) == [
+        [[0.0], [1 / 3], [0.0]],
+        [[0.0, 0.0], [1 / 3, 1 / 3], [0.0, 1.0]],
+        [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
+    ]
+    assert np.isnan(gradient_of([[[NAN, 0.0]]])).all()
+
+
+def test_gradients_of_parts_with_one_maximum():
+    assert gradient_of([[0.0, 0.0], [0.0]]) == [[1 / 3, 1 / 3], [1 / 3]]
+
+
+def test_a_state_made_of_a_log_sum_exp_hands_its_gradient_on():
+    lse = torch.tensor([0.0, 1.0, -INF], requires_grad=True)
+    merge(*(State(part, torch.ones(())) for part in lse)).logsumexp().backward()
+    close(lse.grad, [*rows_softmax(np.array([[0.0, 1.0]]))[0], 0.0], 8)
+
+
+def test_values_that_are_not_finite_spoil_no_gradient_where_they_weigh_nothing():
+    x = torch.tensor([0.0, -INF, 0.0], requires_grad=True)
+    values = torch.tensor([[1.0], [NAN], [3.0]], requires_grad=True)
+    for state in (State.of(x, values=values), State.of(x[:2], values=values[:2]).update(x[2:], values=values[2:])):
+        into_x, into_values = torch.autograd.grad(state.output().sum(), (x, values))
+        assert into_x.tolist() == [-0.5, 0.0, 0.5]
+        assert into_values.flatten().tolist() == [0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool", "float16", "float32", "float64"])
+def test_the_empty_state_is_of_the_precision_of_what_it_is_like(dtype, kind):
+    x = make(kind, [0, 1, 1], dtype)
+    state = State.empty((), like=x).update(x)
+    assert state.m.dtype == State.of(x).m.dtype
+    close(state.logsumexp(), np.log(1 + 2 * np.e), 4)
+
+
 def test_a_strict_array_library_keeps_its_kind():
     state = State.of(array_api_strict.asarray([[1.0, 2.0]])).update(array_api_strict.asarray([[3.0]]))
     assert type(state.logsumexp()) is type(array_api_strict.asarray(0.0))

@@ -14,7 +14,7 @@ import pytest
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
-LOOKS = [("light", 1200), ("dark", 1200), ("light", 390), ("dark", 390)]
+WIDTHS = (1200, 390)
 
 
 def missing(reason):
@@ -69,8 +69,7 @@ def address():
 class Watched:
     """A page, and everything it complained about or asked for."""
 
-    def __init__(self, browser, look=("light", 1200)):
-        scheme, width = look
+    def __init__(self, browser, scheme="light", width=WIDTHS[0]):
         self.context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
@@ -87,8 +86,15 @@ class Watched:
         if not request.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "file:")):
             self.outgoing.append(request.url)
 
-    def readout(self, name, index=0):
-        return self.page.locator(f'[data-readout="{name}"]').nth(index).inner_text()
+    def open(self, address):
+        self.page.goto(address)
+        self.page.wait_for_selector('[data-readout="rescales"]')
+
+    def resize(self, width):
+        self.page.set_viewport_size({"width": width, "height": 900})
+
+    def readout(self, name):
+        return self.page.locator(f'[data-readout="{name}"]').first.inner_text()
 
     def wait_for_readout(self, name, value):
         deadline = time.monotonic() + 30
@@ -98,7 +104,10 @@ class Watched:
             self.page.wait_for_timeout(100)
         raise AssertionError(f"{name} reads {self.readout(name)!r}, not {value!r}")
 
-    def close(self):
-        self.context.close()
+    def complains_of_nothing(self):
         assert self.errors == []
         assert self.outgoing == []
+
+    def close(self):
+        self.context.close()
+        self.complains_of_nothing()

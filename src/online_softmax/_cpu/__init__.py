@@ -31,7 +31,7 @@ def set_num_threads(n: int) -> None:
     n = integer("n", n)
     if n < 1:
         raise ValueError(f"n is {n}; wanted at least 1")
-    _threads = n
+    _threads = min(n, 2**31 - 1)  # the kernels' int
 
 
 def set_kept_memory(n_bytes: int) -> None:

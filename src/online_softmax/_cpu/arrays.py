@@ -86,7 +86,7 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     torch = sys.modules["torch"]
     if not large:
         # Lengths one by one are parsed in half the time of a tuple.
-        return torch.empty(*shape, dtype=dtype) if shape else torch.empty((), dtype=dtype)
+        return torch.empty(*(shape or ((),)), dtype=dtype, device=like.device)
     numpy_type = _numpy_types[dtype]
     tensor = torch.from_numpy(_kept_memory(shape, numpy_type))
     return tensor.view(dtype) if numpy_type is np.uint16 else tensor

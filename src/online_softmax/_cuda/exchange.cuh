@@ -131,9 +131,9 @@ private:
 };
 
 // fn(record) for the records that fall to this lane; together the lanes see each one once.
-template <class A, int RECORD, class Fn>
+template <class A, int RECORD, int AT_ONCE = kRecords, class Fn>
 __device__ __forceinline__ void for_my_records(const A* records, Fn fn) {
-#pragma unroll
+#pragma unroll AT_ONCE
     for (int q = 0; q < (kRecords + 31) / 32; ++q) {
         const int index = q * 32 + int(threadIdx.x % 32);
         if (index < kRecords) fn(records + index * RECORD);

@@ -93,7 +93,17 @@ _BACKWARD = (
     *((64, 4, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (256, 7, 4), (256, 8, 4)),
     *((256, 7, 8), (256, 8, 8), (160, 8, 16), (256, 8, 16)),
 )
-_LONGER = ((256, 10), (256, 16), (256, 20), (512, 16))  # threads and words, by the largest clusters
+# Rows too long for registers, by how many arrays are read: threads, words of a thread and how many of them are held,
+# and what part of the largest cluster shares a row.  Half of them held: a register takes two words in turn (block.cu).
+# More than 512 threads are one block a multiprocessor: such clusters stay, and have the next row on its way.
+_LONGER = {
+    1: (
+        *((160, 16, 8, 1), (512, 16, 8, 2), (320, 16, 8, 1), (384, 16, 8, 1), (512, 16, 8, 1)),
+        *((1024, 12, 6, 1), (1024, 16, 8, 1)),
+    ),
+    2: ((256, 10, 6, 1), (512, 8, 4, 1), (704, 8, 4, 1), (768, 8, 4, 1), (1024, 8, 4, 1)),
+}
+_RESIDENT = {6: 1024, 8: 1024, 12: 768}  # threads a multiprocessor, by the words that each holds of all arrays
 
 
 def _first_fitting(words: int, limits: Limits, table: tuple[tuple[int, int, int], ...]) -> Geometry | None:
@@ -104,15 +114,14 @@ def _first_fitting(words: int, limits: Limits, table: tuple[tuple[int, int, int]
     return None
 
 
-def _longer(words: int, arrays: int, limits: Limits, blocks: int) -> Geometry | None:
-    """Rows too long for registers: the rest of the words in shared memory, at most `blocks` blocks a multiprocessor."""
-    for threads, slots in _LONGER:
-        held = 6 if arrays == 2 and slots == 10 else _HELD
-        shape = Geometry(threads, threads, slots, limits.largest_cluster, held=held)
+def _longer(words: int, itemsize: int, arrays: int, limits: Limits) -> Geometry | None:
+    """Rows too long for registers: the rest of the words in shared memory."""
+    for threads, slots, held, part in _LONGER[arrays]:
+        shape = Geometry(threads, threads, slots, limits.largest_cluster // part, held=held)
         fits = limits.shared_bytes // (arrays * shape.row_shared + RECORDS // 2)
-        if fits and threads <= 512 // arrays and words <= shape.words:
-            most = blocks + 1 if held == 6 else blocks
-            return shape._replace(blocks=min(fits, max(1, 256 * most // threads) if blocks else 1))
+        if fits and words <= shape.words and (itemsize < 8 or threads <= 512):
+            blocks = 1 if itemsize == 8 else min(fits, _RESIDENT[arrays * held] // threads)
+            return shape._replace(blocks=blocks, persistent=threads > 512)
     return None
 
 
@@ -122,14 +131,7 @@ def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     shape = _first_fitting(words, limits, _FORWARD)
     if shape is not None:
         return shape._replace(blocks=1 if itemsize == 8 else 1024 // shape.threads)
-    return _longer(words, 1, limits, 0 if itemsize == 8 else 4)
-
-
-def staged(words: int, limits: Limits) -> Geometry | None:
-    """softmax and log_softmax of rows of which a multiprocessor has room for one: clusters that stay."""
-    shape = Geometry(256, 256, 54, limits.largest_cluster, persistent=True)
-    fits = limits.largest_cluster and shape.row_shared + RECORDS <= limits.shared_bytes
-    return shape if fits and words <= shape.words else None
+    return _longer(words, itemsize, 1, limits)
 
 
 def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
@@ -137,8 +139,13 @@ def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     if words <= 2048:
         return Geometry(32, 128, 8, blocks=8 if itemsize < 8 else 1)
     # One block a row keeps up with memory only while many rows are on their way.
-    cluster = min(1 if words <= 16384 else 8, limits.largest_cluster)
-    shape = Geometry(256, 256, 4, cluster, blocks=6 if itemsize < 8 else 1)
+    if words <= 16384:  # what is missing in a step of four words costs as much as the words
+        sizes = (256, 288) if words > 8192 else (256,)
+        threads = min(sizes, key=lambda count: -(-words // (4 * count)) * count)
+        shape = Geometry(threads, threads, 4, blocks=1536 // threads if itemsize < 8 else 1)
+    else:
+        cluster = min(4 if words <= 40960 else 8, limits.largest_cluster)
+        shape = Geometry(256, 256, 8, cluster, blocks=4 if itemsize < 8 else 1)
     return shape if words <= _STREAM and limits.largest_cluster else None
 
 
@@ -148,14 +155,7 @@ def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     if shape is not None:
         registers = 104 if shape.slots == 8 else 80
         return shape._replace(blocks=1 if itemsize == 8 else 65536 // (registers * shape.threads))
-    return _longer(words, 2, limits, 0 if itemsize == 8 else 2)
-
-
-def backward_staged(words: int, limits: Limits) -> Geometry | None:
-    """Backward of rows that the largest clusters keep in part: the rest is read twice."""
-    shape = Geometry(512, 512, 13, limits.largest_cluster, persistent=True)
-    fits = limits.largest_cluster == 16 and 2 * shape.row_shared + RECORDS <= limits.shared_bytes
-    return shape if fits and words <= 131072 else None
+    return _longer(words, itemsize, 2, limits)
 
 
 def split(itemsize: int, arrays: int = 1) -> Geometry:

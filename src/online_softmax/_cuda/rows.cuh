@@ -83,13 +83,14 @@ struct Place {
 };
 
 // Asked twice, before a row is read and before it is written, because in between registers hold the row and have no
-// room for the answer.  `again` hides from the compiler that it is the same.
+// room for the answer.  `again` hides from the compiler that it is the same.  `ahead`: rows from the first one, where
+// clusters stay.
 template <class T>
-__device__ __forceinline__ Place<T> place(const T* x, int64 rows, int length, const RowMap& map) {
+__device__ __forceinline__ Place<T> place(const T* x, int64 rows, int length, const RowMap& map, int64 ahead = 0) {
     int again;
     asm volatile("mov.s32 %0, 0;" : "=r"(again));
     Place<T> here;
-    here.row = int64(blockIdx.x + again) / kCluster * kRowsPerBlock + threadIdx.x / kGroup;
+    here.row = int64(blockIdx.x + again) / kCluster * kRowsPerBlock + threadIdx.x / kGroup + ahead;
     here.active = here.row < rows;
     here.source = x + (here.active ? map(here.row) : 0);
     here.rank = kCluster > 1 ? cluster_rank() : 0;

@@ -56,10 +56,11 @@ __device__ __forceinline__ State<A> state_of(A m, A s) {
 // The state of all records (m, s, ...), the same bits in every lane of every warp.
 template <class A, int RECORD, class ExpFn>
 __device__ __forceinline__ State<A> merge_records(const A* records, ExpFn exp_of) {
+    constexpr int at_once = kRecords > 256 ? 2 : kRecords;  // a lane's sixteen would all be in registers, beside the row
     A m = -infinity<A>(), s = 0;
-    for_my_records<A, RECORD>(records, [&](const A* record) { m = maximum(m, record[0]); });
+    for_my_records<A, RECORD, at_once>(records, [&](const A* record) { m = maximum(m, record[0]); });
     m = lane_maximum<32>(m);
-    for_my_records<A, RECORD>(records, [&](const A* record) { s += record[1] * rescale_factor(record[0], m, exp_of); });
+    for_my_records<A, RECORD, at_once>(records, [&](const A* record) { s += record[1] * rescale_factor(record[0], m, exp_of); });
     return {m, lane_sum<32>(s)};
 }
 

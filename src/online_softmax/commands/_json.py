@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 
-def write_json(value: object, path: str) -> None:
-    """Write nested NamedTuples to a file, or print them for "-".
+def write_json(value: object, path: Path | None) -> None:
+    """Write nested NamedTuples to a file, or print them where none is given.
 
     Numbers that JSON cannot hold become the strings that float() reads: "inf", "-inf", "nan".
     """
     text = json.dumps(_plain(value), indent=2, allow_nan=False)
-    if path == "-":
+    if path is None:
         print(text)
     else:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        path.write_text(text + "\n", encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from ..bench.record import Record
 from ..bench.run import Runner, cpu_memory
 from ..bench.tables import OURS, OURS_NUMPY
 from ..bench.workload import TRAFFIC, Workload, cpu_workloads, cuda_workloads
+from ._files import to_write
 
 QUICK_DIVISOR = 32
 
@@ -32,43 +33,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--json",
-        type=Path,
         metavar="FILE",
         help="write results as JSON lines while they are made; in a folder, to a file named after the device",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the fraction of copy against row length")
+    parser.add_argument("--plot", metavar="FILE.svg", help="draw the fraction of copy against row length")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write; 1 if an answer of ours was wrong, else 0."""
-    if args.only and args.only not in TRAFFIC:
+    if args.only is not None and args.only not in TRAFFIC:
         raise terminal.CommandError(f"--only is {args.only!r}; wanted one of {', '.join(TRAFFIC)}")
-    if args.plot and args.plot.suffix != ".svg":
-        raise terminal.CommandError(f"--plot is {args.plot}; wanted a name that ends in .svg")
     if args.minutes is not None and not args.minutes > 0:
         raise terminal.CommandError(f"--minutes is {args.minutes:g}; wanted more than 0")
-    if args.plot:
+    path, picture = _json_file(args.json, args.device), to_write("--plot", args.plot, ".svg")
+    if picture:
         from ..bench import plot
     work = _workloads(args.device, args.quick)
     work = [w for w in work if args.only in (None, w.operation)]
-    if args.json is None:
+    if path is None:
         records = _measure(args, work, None)
     else:
-        path = args.json / record.file_name(args.device) if args.json.is_dir() else args.json
-        try:
-            file = path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise terminal.CommandError(f"cannot write to --json {path}: {error.strerror}") from error
-        with file:
+        with path.open("w", encoding="utf-8") as file:
             records = _measure(args, work, file)
     terminal.facts("Machine", tables.machine(records[0]))
     for table in tables.of(records):
         terminal.table(*table)
     if not args.quick and args.only is None:
         terminal.table(*targets.table(records))
-    if args.plot:
-        plot.draw(records, args.plot)
+    if picture:
+        plot.draw(records, picture)
     return _complain(records)
+
+
+def _json_file(given: str | None, device: str) -> Path | None:
+    """The file that --json names; in a folder, one named after the device."""
+    if given and Path(given).is_dir():
+        given = str(Path(given) / record.file_name(device))
+    return to_write("--json", given)
 
 
 def _workloads(device: str, quick: bool) -> list[Workload]:

@@ -20,7 +20,7 @@ LARGEST_DIFFERENCE = 1e-5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("--steps", type=int, default=180, help="training steps (default 180)")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIR", help="where the results go")
+    parser.add_argument("--output", default="demo-output", metavar="DIR", help="where the results go")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -28,6 +28,9 @@ def run(args: argparse.Namespace) -> int:
     """Train, compare and write; 1 if a loss differs from torch's, else 0."""
     if args.steps < 1:
         raise terminal.CommandError(f"--steps is {args.steps}; wanted at least 1")
+    if args.output == "":
+        raise terminal.CommandError("--output is ''; wanted the name of a folder")
+    args.output = Path(args.output)
     _prepare(args.output)
     start = time.perf_counter()
     words = text.load()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..terminal import CommandError, note, progress, table
+from ._files import to_draw, to_write
 
 if TYPE_CHECKING:
     from ..ladder.run import Ladder
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--rows", type=int, metavar="M", help="rows (with --cols; two telling shapes by default)")
-    parser.add_argument("--cols", type=int, metavar="N", help="elements a row")
+    parser.add_argument("--rows", type=int, metavar="M", help="rows, with --cols (two telling shapes by default)")
+    parser.add_argument("--cols", type=int, metavar="N", help="elements a row, with --rows")
     parser.add_argument("--dtype", default="float32", help="float32, float64; on cuda float16 and bfloat16 too")
-    parser.add_argument("--json", type=Path, metavar="F", help="write the figures as JSON lines")
-    parser.add_argument("--plot", type=Path, metavar="F.svg", help="draw the fraction of copy of every rung")
+    parser.add_argument("--json", metavar="F", help="write the figures as JSON lines")
+    parser.add_argument("--plot", metavar="F.svg", help="draw the fraction of copy of every rung")
     parser.add_argument(
         "--no-compile", action="store_true", help="leave torch.compile out: it takes a while to compile"
     )
@@ -37,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--dtype: one of {', '.join(module.DTYPES)} is wanted, got {arguments.dtype}")
     if (reason := module.missing()) is not None:
         raise CommandError(f"--device {arguments.device}: {reason}")
-    _check_files(arguments)
+    json_file, plot = to_write("--json", arguments.json), to_draw("--plot", arguments.plot)
 
     compiled = not arguments.no_compile
     ladders: list[Ladder] = []
@@ -54,46 +56,39 @@ def run(arguments: argparse.Namespace) -> int:
         table(tables.title(ladder), tables.HEADINGS, tables.lines(ladder))
         print("\n".join(tables.remarks(ladder)) + "\n")
     print("Every rung was checked against float64 before it was timed.")
-    _write(arguments, ladders)
+    if json_file:
+        _write(json_file, arguments.device, ladders)
+    if plot:
+        _draw(plot, ladders)
     return 0
 
 
 def _shapes(arguments: argparse.Namespace, default: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    if arguments.rows is None and arguments.cols is None:
+    given = {"--rows": arguments.rows, "--cols": arguments.cols}
+    if set(given.values()) == {None}:
         return default
-    rows = default[0][0] if arguments.rows is None else arguments.rows
-    columns = default[0][1] if arguments.cols is None else arguments.cols
-    for name, value in (("--rows", rows), ("--cols", columns)):
+    for name, value in given.items():
+        if value is None:
+            raise CommandError(f"{name} is missing: --rows and --cols go together")
         if value < 1:
             raise CommandError(f"{name}: 1 or more is wanted, got {value}")
-    return ((rows, columns),)
+    if arguments.rows * arguments.cols > sys.maxsize // 8:  # MemoryError for NumPy to that point, ValueError beyond
+        raise CommandError(f"{arguments.rows} × {arguments.cols} does not fit this machine's memory")
+    return ((arguments.rows, arguments.cols),)
 
 
-def _check_files(arguments: argparse.Namespace) -> None:
-    """Find out before the measurement, not after it, that its figures cannot be kept."""
-    for option, path in (("--json", arguments.json), ("--plot", arguments.plot)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise CommandError(f"{option}: there is no directory {path.parent}")
-    if arguments.plot:
-        from ..charts import require_altair
+def _write(path: Path, device: str, ladders: list[Ladder]) -> None:
+    from ..bench.record import commit
+    from ..ladder.table import records
+    from .doctor import examine
 
-        try:
-            require_altair()
-        except ImportError as error:
-            raise CommandError(f"--plot: {error}") from None
+    machine = {"record": "machine", "device": device, "commit": commit(), **examine()}
+    lines = [machine, *records(ladders)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def _write(arguments: argparse.Namespace, ladders: list[Ladder]) -> None:
-    if arguments.json:
-        from ..bench.record import commit
-        from ..ladder.table import records
-        from .doctor import examine
+def _draw(path: Path, ladders: list[Ladder]) -> None:
+    from ..charts import write_svg
+    from ..charts.ladder import ladders_chart
 
-        machine = {"record": "machine", "device": arguments.device, "commit": commit(), **examine()}
-        lines = [machine, *records(ladders)]
-        arguments.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    if arguments.plot:
-        from ..charts import write_svg
-        from ..charts.ladder import ladders_chart
-
-        write_svg(ladders_chart(ladders), arguments.plot)
+    write_svg(ladders_chart(ladders), path)

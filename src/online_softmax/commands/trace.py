@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 
 from ..terminal import CommandError, table
 from ..trace import Trace, trace
+from ._files import to_draw, to_write
 from ._json import write_json
 
 
@@ -15,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--n", type=int, default=64, help="number of logits, drawn from a normal distribution (64)")
     parser.add_argument("--scale", type=float, default=1.0, help="what the logits are multiplied by (1)")
-    parser.add_argument("--block", type=int, default=8, help="elements an update takes in (8)")
+    parser.add_argument("--block", type=int, help="elements an update takes in (8, or --n where that is less)")
     parser.add_argument("--seed", type=int, default=17, help="seed of numpy.random.default_rng (17)")
     parser.add_argument("--dtype", choices=("float16", "float32", "float64"), default="float64")
     parser.add_argument(
@@ -30,18 +32,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--n: a number of logits of at least 1 is wanted, got {arguments.n}")
     if arguments.seed < 0:
         raise CommandError(f"--seed: 0 or more is wanted, got {arguments.seed}")
-    row = arguments.scale * np.random.default_rng(arguments.seed).standard_normal(arguments.n)
-    try:
-        result = trace(row, block=arguments.block, dtype=arguments.dtype)
-        if arguments.plot:
-            _plot(result, arguments.plot)
-        if arguments.json:
-            write_json(result, arguments.json)
-    except (ValueError, ImportError, OSError) as error:
-        raise CommandError(str(error)) from None
-    if arguments.json != "-":
+    printed = arguments.json == "-"
+    json = None if printed else to_write("--json", arguments.json)
+    plot = to_draw("--plot", arguments.plot)
+    result = _trace(arguments)
+    if plot:
+        _plot(result, plot)
+    if json or printed:
+        write_json(result, json)
+    if not printed:
         print_trace(result)
     return 0
+
+
+def _trace(arguments: argparse.Namespace) -> Trace:
+    try:
+        row = arguments.scale * np.random.default_rng(arguments.seed).standard_normal(arguments.n)
+    except (MemoryError, ValueError):  # ValueError: more than any address could tell
+        raise CommandError(f"--n: {arguments.n} logits do not fit this machine's memory") from None
+    try:
+        return trace(row, block=arguments.block, dtype=arguments.dtype)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
 
 
 def print_trace(result: Trace) -> None:
@@ -79,9 +91,8 @@ def totals(result: Trace) -> list[tuple[str, str]]:
     ]
 
 
-def _plot(result: Trace, path: str) -> None:
-    from ..charts import require_altair, write_svg
+def _plot(result: Trace, path: Path) -> None:
+    from ..charts import write_svg
     from ..charts.trace import trace_chart
 
-    require_altair()
     write_svg(trace_chart(result), path)

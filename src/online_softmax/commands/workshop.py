@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..terminal import CommandError
+from ._files import to_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,13 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page, or write it."""
+    page = to_write("--export", arguments.export, ".html")
     try:
-        _require_packages(serving=not arguments.export)
-        if arguments.export:
+        _require_packages(serving=page is None)
+        if page is not None:
             from ..workshop.export import export
 
-            export(arguments.export)
-            print(f"Written to {arguments.export}: it opens in any browser, without a network.")
+            export(page)
+            print(f"Written to {page}: it opens in any browser, without a network.")
             return 0
         from ..workshop.server import serve
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .group import Group, rank_and_size
+from .shards import Shard, locate
 
 _Result = TypeVar("_Result")
 _REFUSALS = (TypeError, ValueError, IndexError, RuntimeError)
@@ -30,11 +31,21 @@ def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
     ------
     ValueError
         On every process, naming what differs and on which ranks.
+    TypeError
+        On every process, if any of them gives something else than a tensor.
 
     Source: this project; a mismatch in a collective is otherwise a hang until its time-out.
     """
-    described: dict[str, Any] = {f"tensor {i}": described_tensor(tensor) for i, tensor in enumerate(tensors)}
-    compare({**described, **options}, group)
+
+    def described() -> dict[str, Any]:
+        for i, tensor in enumerate(tensors):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"tensors[{i}] is a {type(tensor).__name__}; wanted a torch tensor, and plain values by name"
+                )
+        return {f"tensor {i}": described_tensor(tensor) for i, tensor in enumerate(tensors)}
+
+    agreed(described, lambda found: {**found, **options}, group, debug=True)
 
 
 def compare(facts: dict[str, Any], group: Group) -> list[dict[str, Any]]:
@@ -81,21 +92,32 @@ def agreed(
     return result
 
 
-def check_shards(vocab_start: int, classes: int, vocab_size: int, group: Group) -> None:
-    """Raise unless the shards of all processes cover 0 to vocab_size once each."""
+def agreed_shard(
+    name: str, local: Any, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group, debug: bool
+) -> Shard:
+    """locate(), which asks no other process; with `debug` an error on all of them unless the shards make one whole."""
+
+    def located() -> Shard:
+        return locate(name, local, axis, vocab_start, vocab_size, group)
+
+    if not debug:
+        return located()
+    shard = together(located, group)
     _, size = rank_and_size(group)
     found: list[Any] = [None] * size
-    dist.all_gather_object(found, (vocab_start, vocab_start + classes), group=group)
+    dist.all_gather_object(found, shard._replace(group=None), group=group)
     end = 0
-    for start, stop in sorted(found):
-        if start != end:
-            break
-        end = stop
-    else:
-        if end == vocab_size:
-            return
-    spelled = ", ".join(f"rank {rank}: [{start}, {stop})" for rank, (start, stop) in enumerate(found))
-    raise ValueError(f"the shards do not cover classes 0 to {vocab_size - 1} once each: {spelled}")
+    for each in sorted(found):
+        if each.classes:
+            end = each.start + each.classes if each.start == end else -1
+    if any(each.vocab_size != end for each in found):
+        spelled = ", ".join(
+            f"rank {rank}: [{each.start}, {each.start + each.classes}) of {each.vocab_size}"
+            for rank, each in enumerate(found)
+        )
+        hint = "" if len({each.vocab_size for each in found}) == 1 else "; uneven ones need vocab_start and vocab_size"
+        raise ValueError(f"the shards of {name} do not cover the classes of one vocabulary once each: {spelled}{hint}")
+    return shard
 
 
 def described_tensor(tensor: Tensor) -> str:

@@ -19,11 +19,11 @@ from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Aux, Options
-from .checks import agreed, check_shards, described_tensor
+from .checks import agreed, agreed_shard, described_tensor
 from .group import Group, gather
 from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
 from .rows import Whole, summarise
-from .shards import Shard, from_dtensor, is_dtensor, locate, replicated
+from .shards import Shard, from_dtensor, is_dtensor, replicated
 
 
 def cross_entropy(
@@ -76,7 +76,8 @@ def cross_entropy(
     Raises
     ------
     TypeError, ValueError
-        If a shape, dtype or option does not fit, or, where vocab_size is given, local_logits holds all classes.
+        If a shape, dtype or option does not fit. On the CPU also where a row's target is among the classes of more than
+        one process, as when each holds all of them; on a GPU the row's loss is NaN. `debug` says where shards overlap.
     IndexError
         On the CPU, for a target outside the vocabulary that is not `ignore_index`; on a GPU the row's loss and
         gradient are NaN.
@@ -92,18 +93,17 @@ def cross_entropy(
     if is_dtensor(local_logits):
         local_logits, vocab_start, vocab_size, group = from_dtensor("local_logits", local_logits, axis)
 
+    shard = agreed_shard("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
+
     def checked() -> _Checked:
-        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, local_logits)
         labels, weights = replicated("target", target), replicated("weight", weight)
-        if not isinstance(local_logits, Tensor):
-            raise TypeError(f"local_logits is a {type(local_logits).__name__}; wanted a torch tensor")
         if isinstance(labels, Tensor) and labels.is_floating_point():
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
         aux = flag("return_aux", return_aux)
         ready = prepare(local_logits, labels, None, num_items, options)
-        shard = locate("local_logits", local_logits, axis, vocab_start, vocab_size, group)
         implementation("cross_entropy", ready.logits, impl)
-        return _Checked(shard, ready, terms_of(ready, weights, shard), aux)
+        return _Checked(ready, terms_of(ready, weights, shard), aux)
 
     def facts(found: _Checked) -> dict[str, Any]:
         rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
@@ -111,16 +111,13 @@ def cross_entropy(
             "rows": rest,
             "dtype of local_logits": str(local_logits.dtype),
             "target": described_tensor(found.ready.target),
-            "vocab_size": found.shard.vocab_size,
             "options": tuple(found.ready.options),
             "return_aux": found.aux,
             "weighted": weight is not None,
         }
 
-    shard, ready, terms, return_aux = agreed(checked, facts, group, debug)
+    ready, terms, return_aux = agreed(checked, facts, group, debug)
     options = ready.options
-    if debug:
-        check_shards(shard.start, shard.classes, shard.vocab_size, group)
     rows = _CrossEntropy.apply(ready.logits, terms, options, shard, return_aux, impl)
     loss = ready.to_rows(rows[0]) if reduction == "none" else rows[0]
     if not return_aux:
@@ -129,7 +126,6 @@ def cross_entropy(
 
 
 class _Checked(NamedTuple):
-    shard: Shard
     ready: Prepared
     terms: Terms
     aux: bool

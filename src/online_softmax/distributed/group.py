@@ -41,7 +41,8 @@ def gather(part: Tensor, group: Group) -> Tensor:
     if size == 1:
         return part[None]
     whole = part.new_empty((size, *part.shape))
-    _all_gather(whole.view(size * part.shape[0], *part.shape[1:]), part, group=group)
+    if part.numel():
+        _all_gather(whole.view(size * part.shape[0], *part.shape[1:]), part, group=group)
     return whole
 
 

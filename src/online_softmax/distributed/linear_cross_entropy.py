@@ -19,12 +19,12 @@ from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
-from .checks import agreed, check_shards, described_tensor
+from .checks import agreed, agreed_shard, described_tensor
 from .cross_entropy import gathered_losses, local_gradient
 from .group import Group
 from .loss import Terms, reduced, terms_of
 from .rows import Whole
-from .shards import Shard, from_dtensor, is_dtensor, locate, replicated
+from .shards import Shard, from_dtensor, is_dtensor, replicated
 
 _CHUNK_ROWS = 4096
 
@@ -81,14 +81,15 @@ def linear_cross_entropy(
     if is_dtensor(linear_weight):
         linear_weight, vocab_start, vocab_size, group = from_dtensor("linear_weight", linear_weight, 0)
 
+    shard = agreed_shard("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
+
     def checked() -> _Checked:
-        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+        options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
         x, labels, weights = replicated("input", input), replicated("target", target), replicated("weight", weight)
         bias = from_dtensor("linear_bias", linear_bias, 0).tensor if is_dtensor(linear_bias) else linear_bias
         _check_layer(x, linear_weight, bias)
         if isinstance(labels, Tensor) and labels.is_floating_point():
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
-        shard = locate("linear_weight", linear_weight, 0, vocab_start, vocab_size, group)
         nothing = x.new_empty(0).expand(x.shape[0], 0)
         stand_in = nothing if shard.classes == 0 else x[:, :1].expand(-1, shard.classes)
         terms = terms_of(prepare(stand_in.detach(), labels, None, num_items, options), weights, shard)
@@ -108,9 +109,6 @@ def linear_cross_entropy(
         }
 
     found = agreed(checked, facts, group, debug)
-    if debug:
-        shard = found.how[1]
-        check_shards(shard.start, shard.classes, shard.vocab_size, group)
     loss: Tensor = _Linear.apply(found.input, linear_weight, found.bias, found.terms, *found.how)
     return loss
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from .._arrays import describe, namespace
 from ..ops.cross_entropy.arguments import Prepared, check_range
 from ..ops.cross_entropy.options import Forward, Options
-from ..ops.cross_entropy.terms import capped, capped_slope
+from ..ops.cross_entropy.terms import capped, capped_slope, never_zero
 from .rows import Whole, merge_parts, weight_of
 from .shards import Shard
 
@@ -46,8 +46,8 @@ class Terms(NamedTuple):
         )
 
     def target_logit(self, logits: Tensor, options: Options) -> Tensor:
-        """The target's logit after scale and softcap where this process has it, else 0."""
-        return torch.where(self.own, self._target(logits, options), 0.0)
+        """The target's logit after scale and softcap where this process has it, else −0.0, which adds nothing."""
+        return torch.where(self.own, self._target(logits, options) + 0.0, -0.0)  # an owner's −0.0 becomes 0.0
 
     def _target(self, logits: Tensor, options: Options) -> Tensor:
         if logits.shape[1] == 0:
@@ -129,8 +129,11 @@ def _divisors(weights: Tensor, kept: Tensor, ready: Prepared) -> Tensor:
     if ready.options.reduction != "mean":
         return kept.new_ones(2)
     if ready.num_items is not None:
-        return torch.as_tensor(ready.num_items, device=kept.device).to(kept.dtype).broadcast_to(2)
-    return torch.stack([weights.sum(dtype=torch.float64), kept.sum(dtype=torch.float64)]).to(kept.dtype)
+        divisors = torch.as_tensor(ready.num_items, dtype=kept.dtype, device=kept.device).broadcast_to(2)
+    else:
+        divisors = torch.stack([weights.sum(dtype=torch.float64), kept.sum(dtype=torch.float64)])
+    found: Tensor = never_zero(torch, divisors.to(kept.dtype))
+    return found
 
 
 class Losses(NamedTuple):
@@ -146,6 +149,12 @@ class Losses(NamedTuple):
 def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, aux: bool) -> Losses:
     """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, …."""
     lses, lows, target_logits, *rest = everybody
+    shared = ((target_logits != 0) | ~target_logits.signbit()).sum(0) > 1
+    if shared.device.type == "cpu" and shared.any():
+        raise ValueError(
+            "a target is among the classes of more than one process; wanted each process's own shard (debug=True tells "
+            "where they overlap)"
+        )
     whole = merge_parts(lses, lows)
     eps = options.label_smoothing
     mass = (1.0 - eps) * terms.target_weight
@@ -157,7 +166,7 @@ def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, au
         parts = torch.where((lses == -torch.inf) | (weights == 0), spread, spread + weights * gap)
         ce = ce + (eps / max(terms.vocab_size, 1)) * parts.sum(0)
     # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
-    ce = torch.where(torch.isfinite(whole.lse) | (terms.vocab_size == 0), ce, torch.nan)
+    ce = torch.where((torch.isfinite(whole.lse) | (terms.vocab_size == 0)) & ~shared, ce, torch.nan)
     ce = torch.where(terms.ignored, 0.0, torch.where(torch.isnan(terms.target_weight), torch.nan, ce))
     z = (
         torch.where(terms.ignored, 0.0, options.z_loss * whole.lse * whole.lse)
@@ -196,10 +205,7 @@ def shares_of(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
     eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
-    grad = zero if grad_loss is None else grad_loss
-    d, k = terms.divisors
-    class_share = torch.where(d == 0, 0.0, grad / torch.where(d == 0, 1.0, d)) + zero
-    z_share = torch.where(k == 0, 0.0, grad / torch.where(k == 0, 1.0, k))
+    class_share, z_share = (zero if grad_loss is None else grad_loss / divisor + zero for divisor in terms.divisors)
     hot = class_share * (1.0 - eps) * terms.target_weight
     spread = class_share * (eps / max(terms.vocab_size, 1))
     rest = spread * terms.total if eps else zero

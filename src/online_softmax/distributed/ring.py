@@ -19,11 +19,11 @@ from .._arguments import flag
 from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import first_derivative_only, refuse_transforms
-from ..ops.attention.arguments import checked_scale
+from ..ops.attention.arguments import checked_scale, divides
 from ..ops.attention.options import Forward, Options
 from .checks import agreed
 from .group import Group, rank_and_size
-from .sequence import local_lengths, pair_lengths
+from .sequence import checked_lengths, local_lengths, pair_lengths
 
 
 def ring_attention(
@@ -50,8 +50,8 @@ def ring_attention(
     causal : bool
         A position sees itself and those before it in its own sequence.
     lengths : sequence of int, optional
-        The whole lengths of sequences packed along the axis, which do not see each other; any numbers. Not given: one
-        sequence, of which every process has equally much, an even number of positions.
+        The whole lengths of sequences packed along the axis, which do not see each other: any number of them, of any
+        length, 0 too. Not given: one sequence, of which every process has equally much, an even number of positions.
     scale, return_lse, impl
         As in `online_softmax.attention`.
     group : ProcessGroup, optional
@@ -104,25 +104,29 @@ def _ring(
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
+        if not x.is_floating_point():
+            raise TypeError(f"{name} has {describe(x)}; wanted a floating dtype")
     rank, size = rank_and_size(group)
-    if q.ndim < 3 or k.ndim != q.ndim or v.shape[:-1] != k.shape[:-1] or q.shape[-2] != k.shape[-2]:
-        raise ValueError(f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted (…, heads, length, head size)")
-    if q.shape[-3] % max(k.shape[-3], 1) or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(
-            f"q has {describe(q)}, k {describe(k)}, v {describe(v)}; wanted key heads dividing heads, one dtype"
-        )
+    came = f"q has {describe(q)}, k {describe(k)}, v {describe(v)}"
+    alike = q.shape[:-3] == k.shape[:-3] and q.shape[-2:] == k.shape[-2:] and v.shape[:-1] == k.shape[:-1]
+    if q.ndim < 3 or k.ndim != q.ndim or not alike:
+        raise ValueError(f"{came}; wanted (…, heads, length, head size)")
+    together = q.dtype == k.dtype == v.dtype and q.device == k.device == v.device
+    if not divides(k.shape[-3], q.shape[-3]) or not together:
+        raise ValueError(f"{came}; wanted key heads dividing heads, one dtype and one device")
     length = q.shape[-2]
     if lengths is None:
         if length % 2:
             raise ValueError(f"q has {length} positions; without lengths= wanted an even number on every process")
         lengths = [length * size]
-    if sum(local_lengths(lengths, rank, size)) != length:
+    whole = checked_lengths(lengths)
+    here = sum(local_lengths(whole, rank, size))
+    if here != length:
         raise ValueError(
-            f"q has {length} positions; of lengths {list(lengths)} rank {rank} of {size} has "
-            f"{sum(local_lengths(lengths, rank, size))} (see shard_sequence)"
+            f"q has {length} positions; of lengths {list(whole)} rank {rank} of {size} has {here} (see shard_sequence)"
         )
     implementation("attention", q, impl)
-    return _Ring(rank, size, group, tuple(lengths), causal, checked_scale(scale, q.shape[-1]), impl)
+    return _Ring(rank, size, group, whole, causal, checked_scale(scale, q), impl)
 
 
 def _facts(q: Tensor, k: Tensor, v: Tensor, return_lse: bool, ring: _Ring) -> dict[str, Any]:
@@ -183,8 +187,8 @@ class _Ring(NamedTuple):
         peers = [rank if self.group is None else dist.get_global_rank(self.group, rank) for rank in (to, back)]
         sends = [dist.P2POp(dist.isend, x.contiguous(), peers[0], self.group) for x in tensors]
         receipts = [dist.P2POp(dist.irecv, x, peers[1], self.group) for x in received]
-        works = dist.batch_isend_irecv([op for op in sends + receipts if op.tensor.numel()])
-        return received, [(works, sends)]
+        full = [op for op in sends + receipts if op.tensor.numel()]
+        return received, [(dist.batch_isend_irecv(full) if full else [], sends)]
 
 
 def _wait(pending: list[Any]) -> None:

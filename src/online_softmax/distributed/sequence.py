@@ -8,11 +8,13 @@ most.  Several sequences packed along one axis are dealt one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._arguments import answers_synonyms, normalise_axis
+from .. import _arguments
+from .._arguments import answers_synonyms, integer, normalise_axis
 from .group import Group, gather, rank_and_size
 
 
@@ -27,15 +29,31 @@ def pair_lengths(length: int, rank: int, size: int) -> tuple[int, int]:
 
 
 def local_lengths(lengths: Sequence[int], rank: int, size: int) -> list[int]:
-    """How much of each packed sequence a rank has."""
-    return [sum(pair_lengths(length, rank, size)) for length in lengths]
+    """How much of each packed sequence a rank of `size` has; ValueError for a length below 0 or a rank out of range."""
+    rank, size = integer("rank", rank), integer("size", size)
+    if size < 1:
+        raise ValueError(f"size is {size}; wanted at least one process")
+    if not 0 <= rank < size:
+        raise ValueError(f"rank is {rank}; wanted 0 to {size - 1}, as size is {size}")
+    return [sum(pair_lengths(length, rank, size)) for length in checked_lengths(lengths)]
+
+
+def checked_lengths(given: Any) -> tuple[int, ...]:
+    """lengths= as ints from 0 on."""
+    wanted = "a sequence of ints from 0 on"
+    try:
+        each = tuple(given)
+    except TypeError:
+        raise TypeError(f"lengths is {given!r}; wanted {wanted}") from None
+    return _arguments.lengths("lengths", given, each, wanted)
 
 
 @answers_synonyms
 def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None = None, group: Group = None) -> Tensor:
     """This process's part of x, whose `axis` holds whole sequences, in the order `ring_attention` takes.
 
-    `lengths` are those of sequences packed along the axis; one sequence unless given.
+    `lengths` are those of sequences packed along the axis, from 0 on; one sequence unless given. A ValueError where one
+    is negative, or their sum not the length of the axis.
     """
     axis = normalise_axis(axis, x.ndim)
     rank, size = rank_and_size(group)
@@ -48,6 +66,7 @@ def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], gr
     """The whole sequences, on every process, from what shard_sequence gave; `lengths` as there. No gradient."""
     axis = normalise_axis(axis, local.ndim)
     rank, size = rank_and_size(group)
+    lengths = checked_lengths(lengths)
     moved = local.detach().movedim(axis, 0)
     own = _places(lengths, rank, size)
     if moved.shape[0] != len(own):
@@ -64,8 +83,8 @@ def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], gr
     return whole.movedim(0, axis)
 
 
-def _lengths(lengths: Sequence[int] | None, total: int) -> list[int]:
-    found = [total] if lengths is None else list(lengths)
+def _lengths(lengths: Sequence[int] | None, total: int) -> tuple[int, ...]:
+    found = (total,) if lengths is None else checked_lengths(lengths)
     if sum(found) != total:
         raise ValueError(f"lengths sum to {sum(found)}; the axis has {total} positions")
     return found

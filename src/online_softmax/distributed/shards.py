@@ -20,9 +20,13 @@ class Shard(NamedTuple):
     group: Group
 
 
-def locate(name: str, local: Tensor, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group) -> Shard:
+def locate(name: str, local: Any, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group) -> Shard:
     """The classes along `axis` of the local tensor; a ValueError where they cannot be a shard of the whole."""
     rank, size = rank_and_size(group)
+    if not isinstance(local, Tensor):
+        raise TypeError(f"{name} is a {type(local).__name__}; wanted a torch tensor")
+    if local.ndim <= axis:
+        raise ValueError(f"{name} has {describe(local)}; wanted classes along axis {axis}")
     classes = local.shape[axis]
     for given, argument in ((vocab_start, "vocab_start"), (vocab_size, "vocab_size")):
         if given is not None and (isinstance(given, bool) or not isinstance(given, int)):
@@ -37,8 +41,6 @@ def locate(name: str, local: Tensor, axis: int, vocab_start: int | None, vocab_s
         vocab_start, vocab_size = rank * classes, size * classes
     elif vocab_size is None:
         raise ValueError(f"vocab_start is {vocab_start} without vocab_size; wanted both or neither")
-    if size > 1 and classes == vocab_size and classes > 0:
-        raise ValueError(f"{name} has all {vocab_size} classes ({describe(local)}); wanted this process's own shard")
     if vocab_start < 0 or vocab_start + classes > vocab_size:
         raise ValueError(
             f"{name} has {classes} classes from vocab_start {vocab_start} on, beyond vocab_size {vocab_size}"

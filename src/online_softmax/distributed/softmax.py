@@ -51,20 +51,20 @@ def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str =
     Parameters
     ----------
     local : Tensor
-        This process's part; other axes have the same length on every process, `axis` need not. Or a DTensor sharded
-        along `axis`.
+        This process's part, real; other axes have the same length on every process, `axis` need not. Integers and bools
+        become torch's default dtype. Or a DTensor sharded along `axis`.
     axis : int
         The sharded axis, which disappears.
 
     Returns
     -------
     Tensor
-        Nats, in the dtype of local, the same on every process; one gather forward, none backward.
+        Nats, in the dtype of local as above, the same on every process; one gather forward, none backward.
 
     Raises
     ------
     TypeError, ValueError
-        If local is not floating or has no such axis.
+        If local is no tensor of real numbers or has no such axis.
     RuntimeError
         If torch.distributed is not initialised.
     """
@@ -77,7 +77,7 @@ def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str =
 def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """exp(x) / Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
-    Parameters and errors are those of `logsumexp`. Shape and dtype of local; one gather forward, one sum backward.
+    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward.
     """
     local, axis, group = _arguments(local, axis, group)
     y: Tensor = _Normalised.apply(local, axis, "softmax", group, impl)
@@ -88,7 +88,7 @@ def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "
 def log_softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """x − log Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
-    Parameters and errors are those of `logsumexp`. Shape and dtype of local; one gather forward, one sum backward.
+    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward.
     """
     local, axis, group = _arguments(local, axis, group)
     y: Tensor = _Normalised.apply(local, axis, "log_softmax", group, impl)

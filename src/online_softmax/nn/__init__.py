@@ -146,7 +146,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         check_chunks(chunk_rows, memory)
         for name, size in (("in_features", in_features), ("num_classes", num_classes)):
             lengths(name, size, (size,), "an int from 0 on")
-        dtype = None if dtype is None else result_dtype(dtype, torch.empty(0))
+        dtype = None if dtype is None else result_dtype(dtype, torch.empty(0, device="cpu"))
         super().__init__()
         make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
         self.linear = torch.nn.Linear(in_features, num_classes, bias, device, dtype)

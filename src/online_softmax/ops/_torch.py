@@ -15,10 +15,18 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .._arrays import dense
+from .._arrays import dense, result_dtype
+from .._arrays import refuse_transforms as refuse_transforms
 
 # Everything the operators need stays alive as long as this does.
 LIBRARY = torch.library.Library("online_softmax", "DEF")
+
+# By names of their own, which are found in half the time.
+_innermost_transform = torch._C._functorch.peek_interpreter_stack
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_modes = torch._C._len_torch_dispatch_stack
+_trace = torch._C._get_tracing_state
+_has_storage = torch._C._has_storage
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -35,10 +43,11 @@ def is_ordinary(x: Tensor) -> bool:
         and x.dtype in _FLOATS
         and x.layout is torch.strided
         and not (x.is_nested or x.is_meta or x.is_neg())
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)  # one that has left its transform
+        and _innermost_transform() is None
+        and not _is_wrapped(x)  # one that has left its transform
         and forward_ad._current_level < 0
-        and not torch._C._len_torch_dispatch_stack()
+        and not _modes()
+        and _trace() is None
     )
 
 
@@ -50,19 +59,6 @@ def is_plain(*tensors: Tensor | None) -> bool:
         if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta):
             return False
     return not torch._C._len_torch_dispatch_stack()
-
-
-def refuse_transforms() -> None:
-    """torch.func transforms would bypass the gradients defined here, and forward-mode autograd lose its tangents."""
-    if torch.compiler.is_compiling():
-        return
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        raise NotImplementedError(
-            "online_softmax functions do not support torch.func transforms (vmap, grad, jvp, …): "
-            "they take batches of any shape directly, and .backward() or torch.autograd.grad for gradients"
-        )
-    if forward_ad._current_level >= 0:
-        raise NotImplementedError("online_softmax functions have no forward-mode derivatives: leave dual_level first")
 
 
 def records(*tensors: Tensor | None) -> bool:
@@ -79,15 +75,25 @@ def autocast_to_float32(x: Tensor) -> bool:
     return x.is_cuda and x.dtype != torch.float64 and torch.is_autocast_enabled("cuda")
 
 
-def as_floating(x: Tensor, name: str) -> Tensor:
-    """x itself if it is floating, else in torch's default dtype; complex and sparse tensors are refused."""
+def autocast_dtype(kind: str) -> torch.dtype | None:
+    """What torch's autocast multiplies in on a kind of device; None where it is off, or is not known (meta)."""
+    if not torch._C._is_any_autocast_enabled():
+        return None
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
+
+
+def as_floating(x: Tensor, name: str, dtype: Any = None) -> Tensor:
+    """x itself if it is floating, else in torch's default dtype, or in `dtype` if that is wider; complex and sparse
+    tensors are refused."""
     x = dense(x, name)
     if x.dtype in _FLOATS:
         return x
     if x.dtype.is_complex or x.dtype.is_floating_point or x.is_quantized:
         spelled = str(x.dtype).removeprefix("torch.")
         raise TypeError(f"{name} has dtype {spelled}; wanted float16, bfloat16, float32, float64, integers or bool")
-    return x.to(torch.get_default_dtype())
+    wanted = torch.get_default_dtype()
+    return x.to(wanted if dtype is None else torch.promote_types(wanted, result_dtype(dtype, x)))
 
 
 def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -99,9 +105,15 @@ def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., 
     return found
 
 
-def stored(grad: Tensor | None) -> Tensor | None:
-    """An incoming gradient as its memory holds it (see _arrays.dense)."""
-    return grad.resolve_neg() if grad is not None and grad.is_neg() else grad
+def stored(grad: Any) -> Any:
+    """An incoming gradient as its memory holds it (see _arrays.dense); a batch of them is refused."""
+    if grad is None:
+        return None
+    if not _has_storage(grad):
+        raise NotImplementedError(
+            "online_softmax functions take one incoming gradient at a time: leave out is_grads_batched and vectorize"
+        )
+    return grad.resolve_neg() if grad.is_neg() else grad
 
 
 def own(output: Tensor) -> Tensor:
@@ -124,10 +136,12 @@ def once(*_: Any) -> None:
 
 
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A `backward` whose result cannot be differentiated again: that raises, rather than count as constant."""
+    """A `backward` of `stored` gradients whose result cannot be differentiated again: that raises, rather than count
+    as constant."""
 
     @functools.wraps(backward)
     def wrapper(ctx: Any, *grads: Any) -> Any:
+        grads = tuple(map(stored, grads))
         with torch.no_grad():
             found = backward(ctx, *grads)
         if not torch.is_grad_enabled():  # no create_graph=True

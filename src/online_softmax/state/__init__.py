@@ -14,18 +14,45 @@ Source: Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022, FlashAtte
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from .._arguments import answers_synonyms, lengths, normalise_axis, same_library
-from .._arrays import Array, as_array, compute_dtype, describe, device, dtype_name, floating_array, namespace
+from .._arrays import (
+    Array,
+    as_array,
+    as_floating,
+    compiling,
+    compute_dtype,
+    describe,
+    detached,
+    device,
+    dtype_name,
+    floating_array,
+    is_tensor,
+    namespace,
+)
 
 __all__ = ["State", "merge"]
 
-# inf - inf and exp of large negative numbers are expected here and selected away: NumPy need not warn of them.
-_quiet = np.errstate(all="ignore")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _quiet(function: Callable[P, R]) -> Callable[P, R]:
+    """inf - inf and exp of large negative numbers are expected here and selected away: NumPy need not warn of them."""
+
+    @functools.wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
+        if compiling():  # which numpy.errstate would stop
+            return function(*args, **kwargs)
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return quiet
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +63,7 @@ class State:
     ----------
     m : array, shape (...)
         Maximum of each row; −inf where nothing (or only −inf) was seen. float32, or float64 for float64 data.
+        A constant to autograd: s and v carry the gradient of whatever is made of the state.
     s : array, shape (...)
         Σ exp(x − m) of each row; 0 where nothing was seen, NaN once a NaN was seen.
     v : array, shape (..., d), or None
@@ -80,12 +108,15 @@ class State:
     def empty(cls, shape: tuple[int, ...] | int, like: Array, values: int | None = None) -> State:
         """The state of nothing, the identity of merge: m = −inf, s = 0 of the given shape.
 
-        `like` gives the array library, the device and the precision (float64 for float64 arrays, else float32);
-        `values` the length d of the vectors a state with values carries. Raises TypeError or ValueError for a shape
-        or length that is no int from 0 on, and TypeError for a `like` that is no array.
+        `like` gives the array library, the device and the precision, which is that of `State.of(like)`; `values` the
+        length d of the vectors a state with values carries. Raises TypeError or ValueError for a shape or length that
+        is no int from 0 on, and TypeError for a `like` that is no array of real numbers.
         """
+        if not hasattr(like, "dtype"):
+            raise TypeError(f"like is a {type(like).__name__}; wanted an array or a tensor")
         like = as_array(like, "like")
         xp = namespace(like)
+        like = as_floating(xp.empty((0,), dtype=like.dtype, device=device(like)), "like")  # of a file, nothing is read
         each = shape if isinstance(shape, tuple | list) else (shape,)
         shape = lengths("shape", shape, each, "an int from 0 on, or a tuple of them")
         how = {"dtype": compute_dtype(xp, like.dtype), "device": device(like)}
@@ -117,8 +148,8 @@ class State:
     def logsumexp(self) -> Array:
         """log Σ exp(x) = m + log s of each row, natural log, shape of m; −inf for an empty row, +inf, NaN kept."""
         xp = namespace(self.m)
-        # An empty row has m = -inf and s = 0: its log-sum-exp is m itself.
-        return self.m + xp.log(xp.where(self.s == 0, 1.0, self.s))
+        # An empty row has m = -inf and s = 0: its log-sum-exp is m itself, and has no gradient.
+        return xp.where(self.s == 0, detached(self.m), self.m + xp.log(xp.where(self.s == 0, 1.0, self.s)))
 
     @answers_synonyms
     @_quiet
@@ -137,7 +168,7 @@ class State:
         xp = namespace(x, self.m)
         m, s = xp.expand_dims(self.m, axis=axis), xp.expand_dims(self.s, axis=axis)
         infinite = xp.isinf(m)
-        e = exp_against(xp, xp.astype(x, m.dtype, copy=False), xp.where(infinite, 0.0, m))
+        e = _exponential(exp_against, xp, xp.astype(x, m.dtype, copy=False), xp.where(infinite, 0.0, m))
         return e / xp.where(infinite, xp.nan, s)
 
     @_quiet
@@ -166,7 +197,7 @@ def merge(*states: State) -> State:
     Raises
     ------
     ValueError
-        If no state is given, or shapes or dtypes differ, or some carry values and some do not.
+        If no state is given, or shapes or dtypes differ, of the values too, or some carry values and some do not.
     TypeError
         If something is no state, or the states are of different array libraries.
     """
@@ -186,15 +217,18 @@ def merge(*states: State) -> State:
         raise ValueError(f"states differ in dtype: {', '.join(dtype_name(state.m.dtype) for state in states)}")
     if len({state.v is None for state in states}) > 1:
         raise ValueError("some states carry values and some do not")
+    if len({state.v is None or (tuple(state.v.shape), dtype_name(state.v.dtype)) for state in states}) > 1:
+        came = "; ".join(describe(state.v) for state in states)
+        raise ValueError(f"states differ in their values: {came}; wanted one shape and dtype")
     xp = namespace(*(state.m for state in states))
-    m = functools.reduce(xp.maximum, (state.m for state in states))
-    scales = [rescale_factor(xp, state.m, m) for state in states]
+    m = functools.reduce(xp.maximum, (detached(state.m) for state in states))
+    scales = [_exponential(rescale_factor, xp, state.m, m) for state in states]
     s = functools.reduce(xp.add, (state.s * scale for state, scale in zip(states, scales, strict=True)))
     if states[0].v is None:
         return State(m, s)
     # A part that weighs exactly nothing takes no part, even if its v holds NaN or inf; a NaN in s weighs NaN.
     parts = [
-        xp.where(((scale == 0) & ~xp.isnan(state.s))[..., None], 0.0, state.v * scale[..., None])
+        xp.where(((scale == 0) & ~xp.isnan(state.s))[..., None], 0.0, state.v) * scale[..., None]
         for state, scale in zip(states, scales, strict=True)
     ]
     return State(m, s, functools.reduce(xp.add, parts))
@@ -208,8 +242,8 @@ def _summarised(name: str, given: Any, axis: int, values: Any) -> State:
     axis = normalise_axis(axis, x.ndim)
     xp = namespace(x)
     rows = xp.moveaxis(xp.astype(x, compute_dtype(xp, x.dtype), copy=False), axis, -1)
-    m = row_maximum(xp, rows)
-    e = exp_against(xp, rows, m[..., None])
+    m = row_maximum(xp, detached(rows))
+    e = _exponential(exp_against, xp, rows, m[..., None])
     if values is None:
         return State(m, xp.sum(e, axis=-1, dtype=e.dtype))
     values = same_library("values", floating_array(values, "values"), x, name, values)
@@ -217,8 +251,17 @@ def _summarised(name: str, given: Any, axis: int, values: Any) -> State:
         raise ValueError(f"values has {describe(values)}; wanted {(*rows.shape, 'd')} for {name} of {describe(x)}")
     values = xp.astype(values, e.dtype, copy=False)
     # A class of weight exactly 0 takes no part, even where its values are not finite.
-    weighted = xp.where((e == 0)[..., None], 0.0, e[..., None] * values)
+    weighted = e[..., None] * xp.where((e == 0)[..., None], 0.0, values)
     return State(m, xp.sum(e, axis=-1, dtype=e.dtype), xp.sum(weighted, axis=-2, dtype=e.dtype))
+
+
+def _exponential(rule: Callable[..., Array], xp: Any, x: Array, m: Array) -> Array:
+    """rule(xp, x, m), which is exp(x − m); to autograd too where x and m are one infinity, and x − m no number."""
+    if not is_tensor(x) or not (x.requires_grad or m.requires_grad):
+        return rule(xp, x, m)
+    from .torch_op import its_own_slope
+
+    return its_own_slope(rule, x, m)
 
 
 def row_maximum(xp: Any, rows: Array) -> Array:

@@ -207,20 +207,44 @@ def test_two_axes_are_one_head(kind, impl):
     assert tuple(lse.shape) == (33,)
 
 
-def test_other_array_libraries():
+@pytest.mark.parametrize("shape", [(0, 5, 6), (0, 4, 5, 6), (2, 0, 5, 6), (2, 4, 0, 6), (0, 6)])
+def test_no_batches_heads_or_queries_are_an_empty_result(kind, impl, shape):
+    q = make(kind, np.zeros(shape))
+    served = [make(kind, np.ones((*shape[:-3], 4, 5, 6) if len(shape) > 2 else (5, 6))) for _ in range(2)]
+    for k, v in ((q, q), served):
+        if kind == "torch":
+            q, k, v = (x.requires_grad_() for x in (q, k, v))
+        out, lse = osm.attention(q, k, v, causal=True, return_lse=True, impl=impl)
+        assert tuple(out.shape) == shape
+        assert tuple(lse.shape) == shape[:-1]
+        if kind == "torch":
+            assert all((x == 0).all() for x in torch.autograd.grad(out.sum() + lse.sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("axes", [4, 3, 2])
+def test_other_array_libraries(axes):
     xp = pytest.importorskip("array_api_strict")
-    q, k, v = (xp.asarray(x) for x in inputs("numpy"))
-    out, lse = osm.attention(q, k, v, causal=True, return_lse=True, block=16)
-    want, want_lse = exact(*inputs("numpy"), causal=True)
-    assert worst_ulps(np.asarray(out), want, 4.0) <= 4
-    merged = osm.merge_attention([out, out], [lse, lse])
-    np.testing.assert_allclose(np.asarray(merged.lse), want_lse + np.log(2.0), rtol=1e-5)
+    arrays = [x[(0,) * (4 - axes)] for x in inputs("numpy")]
+    q, k, v = (xp.asarray(x) for x in arrays)
+    mask = np.random.default_rng(0).random((33, 70)) > 0.3
+    out, lse = osm.attention(q, k, v, causal=True, mask=xp.asarray(mask), return_lse=True, block=16)
+    want, want_lse = exact(*(x if axes > 2 else x[None] for x in arrays), mask=mask, causal=True)
+    assert worst_ulps(np.asarray(out), want.reshape(out.shape), 4.0) <= 4
+    for outs, lses in (([out, out], [lse, lse]), (xp.stack([out, out]), xp.stack([lse, lse]))):
+        merged = osm.merge_attention(outs, lses)
+        np.testing.assert_allclose(np.asarray(merged.lse), want_lse.reshape(lse.shape) + np.log(2.0), rtol=1e-5)
+    if axes == 3:
+        assert osm.attention(q[:0, ...], k, v).shape == (0, *out.shape[1:])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"q": torch.zeros(5)}, "q has shape"),
+        ({"q": torch.zeros(5)}, r"q has shape \(5,\).*; wanted \(…, heads, length, head size\)"),
+        ({"q": torch.zeros(33, 16)}, r"k has .*\(2, 2, 70, 16\).*, q .*\(33, 16\).*as many axes in k"),
+        ({"k": torch.zeros(70, 16)}, r"k has .*\(70, 16\).*as many axes in k"),
+        ({"v": torch.zeros(8)}, r"v has .*\(8,\).*as many axes in v"),
+        ({"k": torch.zeros(2, 0, 70, 16)}, "heads dividing 4"),
         ({"k": torch.zeros(2, 3, 70, 16)}, "heads dividing 4"),
         ({"k": torch.zeros(2, 2, 70, 15)}, r"wanted \(2, 'heads', 'length', 16\)"),
         ({"v": torch.zeros(2, 2, 69, 8)}, "as many keys as k"),

@@ -45,13 +45,14 @@ def test_an_ignored_row_is_exactly_zero_even_with_nan(instruction_set, dtype, sm
 
 
 @pytest.mark.parametrize("target", [np.full(4, -100), np.array([1, 1, -100, 1])])
-def test_mean_of_nothing_is_nan_with_a_gradient_of_zero(target):
+def test_a_mean_divided_by_zero_is_nan_as_is_the_gradient_of_kept_rows(target):
     x, _ = case(4, 50, np.float32)
     weight = np.ones(50, np.float32)
     weight[1] = 0
     f = cpu.forward(x, target, weight, None, Options(), gradient=True)
     assert np.isnan(f.loss)
-    assert (f.gradient == 0).all()
+    assert (f.gradient[target == -100] == 0).all()
+    assert np.isnan(f.gradient[target != -100]).all()
 
 
 def test_a_class_without_mass_adds_exactly_zero_whatever_its_logit(instruction_set):

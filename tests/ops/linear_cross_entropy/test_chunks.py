@@ -127,15 +127,53 @@ class TestPlan:
         assert plan.rows_at_once(10**6, 512, 10**7, 4, "cpu", sums=True) == plan.CPU_LEAST_ROWS
 
     def test_the_least_memory_keeps_to_its_budget(self):
-        assert plan.classes_at_once(8192, 2, "cuda") * 8192 * 2 <= plan.LEAST_BYTES["cuda"]
-        assert plan.classes_at_once(10**7, 2, "cuda") == plan.LEAST_CLASSES
+        for rows, hidden, classes in ((8192, 4096, 128256), (4096, 4096, 128256), (8192, 2304, 256000)):
+            longest = plan.class_chunks(rows, hidden, classes, 2, "cuda")[0]
+            assert 2 * rows * longest.stop + 4 * rows * hidden <= plan.LEAST_BYTES["cuda"]
+        assert plan.classes_at_once(10**7, 64, 2, "cuda") == plan.LEAST_CLASSES
 
     def test_chunks_of_classes_fill_the_row_kernels_of_a_gpu(self):
-        found = plan.class_chunks(8192, 128256, 2, "cuda")
+        found = plan.class_chunks(8192, 4096, 128256, 2, "cuda")
         assert {c.stop - c.start for c in found[:-1]} == {20480}
-        assert plan.LEAST_BYTES["cuda"] >= 8192 * 2 * 20480
-        assert {c.stop - c.start for c in plan.class_chunks(10**6, 10000, 2, "cuda")[:-1]} == {512}
-        assert plan.class_chunks(4, 100, 2, "cuda") == [slice(0, 100)]
+        assert plan.classes_at_once(32768, 4096, 2, "cuda") == plan.GPU_CLASSES  # beside a sum as large as all else
+        assert {c.stop - c.start for c in plan.class_chunks(10**6, 64, 10000, 2, "cuda")[:-1]} == {512}
+        assert plan.class_chunks(4, 64, 100, 2, "cuda") == [slice(0, 100)]
+
+    def test_the_least_memory_goes_by_rows_where_that_takes_no_more(self):
+        for rows, hidden, classes, by_rows in (
+            (32768, 2048, 32000, True),
+            (65536, 4096, 32000, True),
+            (2048, 4096, 32000, False),  # one chunk has all classes
+            (8192, 4096, 128256, False),  # the sum alone would be larger
+            (32768, 2048, 50257, False),  # beside the sum there is no room for enough rows
+        ):
+            assert plan.goes_by_rows(rows, hidden, classes, 2, "cuda") is by_rows
+            assert not plan.goes_by_rows(rows, hidden, classes, 2, "cpu")
+            if by_rows:
+                at_once = plan.least_rows(rows, hidden, classes, 2)
+                of_classes = plan.class_chunks(rows, hidden, classes, 2, "cuda")[0].stop
+                assert at_once % 128 == 0
+                assert at_once >= plan.LEAST_ROWS
+                by_classes = max(plan.LEAST_BYTES["cuda"], 2 * rows * of_classes + 4 * rows * hidden)
+                assert 2 * at_once * classes + 4 * classes * hidden <= 1.01 * by_classes
+
+
+def by_rows(monkeypatch):
+    """Let memory="least" take 128 rows at a time, as it may on a GPU."""
+    monkeypatch.setattr(plan, "goes_by_rows", lambda *_: True)
+    monkeypatch.setattr(plan, "least_rows", lambda *_: 128)
+
+
+def test_the_least_memory_by_rows(impl, shapes, monkeypatch):
+    by_rows(monkeypatch)
+    leaves, target = arguments(300), common.targets(300)
+    loss = loss_of(leaves, target, memory="least", impl=impl)
+    assert shapes == [(128, 7), (128, 7), (44, 7)]
+    right = common.true_loss(leaves, target)
+    close(loss, right, 8)
+    for got, wanted in zip(gradients(loss, leaves), gradients(right, leaves), strict=True):
+        close(got, wanted, 64, atol=1e-15)
+    assert len(shapes) == 3  # the gradients came with the loss
 
 
 def test_chunk_rows_and_memory_are_checked():

@@ -128,6 +128,17 @@ def test_dtype_float_means_float64(kind):
     assert "float64" in str(osm.logsumexp(make(kind, X), dtype=float).dtype)
 
 
+@pytest.mark.parametrize("spelled", ["float64", np.float64, float, torch.float64])
+def test_integers_are_computed_in_the_dtype_asked_for(spelled, kind, impl):
+    x = [2**24, 2**24 + 1]  # alike in float32
+    want = rows_softmax(np.array([[0.0, 1.0]]))[0]
+    for integers in (x, [2**31 - 2, 2**31 - 1]):
+        given = make(kind, integers, "int64")
+        close(osm.softmax(given, dtype=spelled, impl=impl), want, 8)
+        close(osm.log_softmax(given, dtype=spelled, impl=impl), np.log(want), 8)
+        close(osm.logsumexp(given, dtype=spelled, impl=impl), integers[1] - np.log(want[1]), 8)
+
+
 def test_dtype_where_and_out_together(kind, impl):
     x, out = make(kind, X), make(kind, np.full(X.shape, NAN), "float64")
     given = osm.softmax(x, where=mask(kind, KEEP), dtype="float64", out=out, impl=impl)

@@ -57,7 +57,7 @@ def merge_attention(outs: Array | Sequence[Array], lses: Array | Sequence[Array]
     Source: Dao et al. 2022, FlashAttention, section 3.1, for two parts; here the N-way merge of states.
     """
     ready = prepare_partials(outs, lses)
-    if is_tensor(ready.outs[0]):
+    if is_tensor(ready.outs[0] if isinstance(ready.outs, list) else ready.outs):
         from . import torch_op
 
         return Merged(*torch_op.merge_attention(ready, impl))
@@ -82,7 +82,7 @@ def attention(
     Parameters
     ----------
     q : array or tensor (…, heads, queries, head size)
-        fp16, bf16, fp32 or fp64; 16-bit input is computed in fp32 on the CPU.
+        fp16, bf16, fp32 or fp64; 16-bit input is computed in fp32 on the CPU. NumPy, torch or any array-API library.
     k, v : array or tensor (…, key heads, keys, head size)
         Key heads divide heads: query head h reads key head h // (heads // key heads). The head size of v may differ.
         Also (queries, head size) and (keys, head size), for one head.

@@ -29,20 +29,21 @@ def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
     given = {"q": q, "k": k, "v": v}
     q, k, v = (as_floating(as_array(x, name), name) for name, x in given.items())
     xp = namespace(q)
+    if q.ndim < 2:
+        raise ValueError(f"q has {describe(q)}; wanted (…, heads, length, head size) or (length, head size)")
     for name, x in (("k", k), ("v", v)):
         same_library(name, x, q, "q", given[name])
         if dtype_name(x.dtype) != dtype_name(q.dtype):
             raise TypeError(f"{name} has dtype {dtype_name(x.dtype)}, q {dtype_name(q.dtype)}: wanted one dtype")
-    if q.ndim < 2:
-        raise ValueError(f"q has {describe(q)}; wanted (…, heads, length, head size)")
+        if x.ndim != q.ndim:
+            raise ValueError(f"{name} has {describe(x)}, q {describe(q)}: wanted as many axes in {name} as in q")
     mask = None if mask is None else same_library("mask", as_array(mask, "mask"), q, "q", mask)
     plain = q.ndim == 2
-    if plain and k.ndim == 2 and v.ndim == 2:
-        q, k, v = q[None], k[None], v[None]
+    if plain:
+        q, k, v = (x[None, ...] for x in (q, k, v))
     *batch, heads, queries, size = q.shape
-    key_heads = k.shape[-3] if k.ndim == q.ndim else 0
-    length = k.shape[-2] if k.ndim >= 2 else 0
-    if k.ndim != q.ndim or list(k.shape[:-3]) != batch or k.shape[-1] != size or not _divides(key_heads, heads):
+    *key_batch, key_heads, length, key_size = k.shape
+    if key_batch != batch or key_size != size or not divides(key_heads, heads):
         raise ValueError(
             f"k has {describe(k)}; for q of {tuple(q.shape)} wanted {(*batch, 'heads', 'length', size)}, "
             f"heads dividing {heads}"
@@ -57,12 +58,13 @@ def prepare(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None
         xp.reshape(k, (count, key_heads, length, size)),
         xp.reshape(v, (count, key_heads, length, v.shape[-1])),
         _mask(xp, mask, scores[1:] if plain else scores, (count, key_heads, group, queries, length)),
-        Options(checked_scale(scale, size), flag("causal", causal), _block(block)),
+        Options(checked_scale(scale, q), flag("causal", causal), _block(block)),
         lambda a: xp.reshape(a, (*batch, *(() if plain else (heads,)), queries, *a.shape[4:])),
     )
 
 
-def _divides(part: int, whole: int) -> bool:
+def divides(part: int, whole: int) -> bool:
+    """Whether `part` key heads serve `whole` heads; none serve none."""
     return part == whole if part == 0 else whole % part == 0
 
 
@@ -79,9 +81,11 @@ def _mask(xp: Any, mask: Array | None, scores: tuple[int, ...], shape: tuple[int
         raise ValueError(f"mask has {describe(mask)}; wanted a shape that broadcasts to the scores' {scores}") from None
 
 
-def checked_scale(scale: Any, size: int) -> float:
+def checked_scale(scale: Any, q: Array) -> float:
     """scale=, or 1 / √(head size) where none is given."""
-    return 1.0 / math.sqrt(max(size, 1)) if scale is None else number_of("scale", scale, "a plain number or None")
+    if scale is None:
+        return 1.0 / math.sqrt(max(q.shape[-1], 1))
+    return number_of("scale", scale, "a plain number or None", beside=q)
 
 
 def _block(block: Any) -> int | None:
@@ -106,22 +110,21 @@ def prepare_partials(outs: Any, lses: Any) -> Partials:
         return Partials(outs, lses)
     given, given_lses = outs, lses
     outs, lses = _partials("outs", outs), _partials("lses", lses)
-    first = outs[0]
+    each_out, each_lse = separate(outs), separate(lses)
+    first = each_out[0]
     xp = namespace(first)
-    if len(outs) != len(lses):
-        raise ValueError(f"outs holds {len(outs)} partial results, lses {len(lses)}: wanted as many")
+    if len(each_out) != len(each_lse):
+        raise ValueError(f"outs holds {len(each_out)} partial results, lses {len(each_lse)}: wanted as many")
     if first.ndim == 0:
         raise ValueError("outs[0] has shape (); wanted (…, head size)")
-    for i in range(len(outs)):
-        same_library(f"outs[{i}]", outs[i], first, "outs[0]", given[i])
-        same_library(f"lses[{i}]", lses[i], first, "outs[0]", given_lses[i])
-        if tuple(outs[i].shape) != tuple(first.shape) or outs[i].dtype != first.dtype:
-            raise ValueError(
-                f"outs[{i}] has {describe(outs[i])}, outs[0] {describe(first)}: wanted one shape and dtype"
-            )
-        if tuple(lses[i].shape) != tuple(first.shape[:-1]):
-            raise ValueError(f"lses[{i}] has {describe(lses[i])}; wanted shape {tuple(first.shape[:-1])}")
-    compute = compute_dtype(xp, first.dtype, *(lses[i].dtype for i in range(len(lses))))
+    for i, (out, lse) in enumerate(zip(each_out, each_lse, strict=True)):
+        same_library(f"outs[{i}]", out, first, "outs[0]", given if hasattr(given, "dtype") else given[i])
+        same_library(f"lses[{i}]", lse, first, "outs[0]", given_lses if hasattr(given_lses, "dtype") else given_lses[i])
+        if tuple(out.shape) != tuple(first.shape) or out.dtype != first.dtype:
+            raise ValueError(f"outs[{i}] has {describe(out)}, outs[0] {describe(first)}: wanted one shape and dtype")
+        if tuple(lse.shape) != tuple(first.shape[:-1]):
+            raise ValueError(f"lses[{i}] has {describe(lse)}; wanted shape {tuple(first.shape[:-1])}")
+    compute = compute_dtype(xp, first.dtype, *(lse.dtype for lse in each_lse))
     if isinstance(lses, list):
         lses = [xp.astype(lse, compute, copy=False) for lse in lses]
     else:

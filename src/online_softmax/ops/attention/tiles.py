@@ -33,6 +33,8 @@ class Tile(NamedTuple):
 def tiles(q: Array, k: Array, options: Options) -> Iterator[Tile]:
     """The work of one call, in the order it is done."""
     batch, heads, group, queries, _ = q.shape
+    if group == 0:
+        return
     length = k.shape[-2]
     width = options.block or _KEYS
     rows = max(1, min(queries, _QUERIES // group or 1))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..._arrays import namespace
 from ..._dispatch import implementation
-from .._torch import first_derivative_only, is_plain, records, refuse_transforms, stored
+from .._torch import autocast_dtype, first_derivative_only, is_plain, records, refuse_transforms, stored
 from . import torch_operator
 from .arguments import Partials, Prepared, separate
 from .options import Forward
@@ -100,11 +100,10 @@ def differentiable_merge_gradient(
 
 def attention(ready: Prepared, impl: str) -> tuple[Tensor, Tensor]:
     """(out, lse) of checked arguments."""
-    refuse_transforms()
     q, k, v, mask, options, _ = ready
     kind = q.device.type
-    if torch.is_autocast_enabled(kind) and q.dtype != torch.float64:
-        cast = torch.get_autocast_dtype(kind)
+    cast = autocast_dtype(kind)
+    if cast is not None and q.dtype != torch.float64:
         with torch.autocast(kind, enabled=False):
             return attention(ready._replace(q=q.to(cast), k=k.to(cast), v=v.to(cast)), impl)
     if not is_plain(q, k, v, mask):
@@ -136,7 +135,6 @@ class _Attention(torch.autograd.Function):
         options, impl = ctx.how
         if grad_out is None and grad_lse is None:
             return (None,) * 6
-        grad_out, grad_lse = stored(grad_out), stored(grad_lse)
         if grad_out is None:
             grad_out = torch.zeros_like(result[0])
         grad_mask = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arguments import answers_synonyms, flag, integer
-from ..._arrays import Array, as_array, detached, is_tensor, namespace
+from ..._arrays import Array, as_array, compiling, detached, is_integer, is_tensor, namespace
 from ..._dispatch import device_type, implementation
-from .arguments import Prepared, as_they_are, check_range, fitting_target, make_options, prepare
+from .arguments import Prepared, as_they_are, check_range, class_indices, fitting_target, make_options, prepare
 from .options import Aux, Forward, Options, Packed
 
 
@@ -44,19 +44,21 @@ def cross_entropy(
     ignore_index : int
         Rows with this target add nothing; their gradient is exactly 0, even if they hold NaN.
     reduction : {"mean", "sum", "none"}
-        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities);
-        with nothing kept it is NaN, with gradient 0.
+        "mean" divides by the kept rows' summed target weights (indices) or by the number of rows (probabilities).
+        Where that is 0 it is NaN, as is the gradient of kept rows; with nothing kept every gradient is 0.
     label_smoothing : float in [0, 1]
         Share of the target spread evenly over all classes.
     num_items : number or 0-d array, optional
-        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation.
+        What "mean" divides by instead: the items of all micro-batches, in gradient accumulation. Positive, a
+        constant; in a tensor on a GPU it is not checked.
     scale, softcap : float, float or None
-        The logits become scale · logits, then softcap · tanh(· / softcap).
+        The logits become scale · logits, then softcap · tanh(· / softcap). Normal numbers, as their reciprocals, of the
+        dtype that is computed in.
     z_loss : float
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
         The gradient takes the memory of `input`, whose values are lost. Needs a tensor that autograd records, not a
-        leaf; a second backward raises.
+        leaf, with the classes last in memory; a second backward raises.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row, from the same pass; lse is differentiable.
     impl : {"auto", "reference", "cpu", "cuda"}
@@ -84,7 +86,7 @@ def cross_entropy(
 
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.CrossEntropyLoss for the options.
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
     if weight is num_items is None and not (inplace or return_aux) and is_tensor(input):
         tensors = _tensors()
@@ -133,13 +135,15 @@ def cross_entropy_with_grad(
     >>> gradient
     array([[ 0.5, -0.5]])
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     ready = _prepared(detached(input), detached(target), detached(weight), num_items, options)
-    if device_type(ready.logits) == "cpu":
-        check_range(ready.target, ready.logits.shape[1], ignore_index, ready.shape)
-    module = implementation("cross_entropy", ready.logits, impl)
     logits, target, weight = ready.logits, ready.target, ready.weight
+    module: Any = _tensors().operators(logits, impl) if is_tensor(logits) else None
+    if module is None:
+        if device_type(logits) == "cpu":
+            check_range(target, logits.shape[1], ignore_index, ready.shape)
+        module = implementation("cross_entropy", logits, impl)
     # A gradient of the mean or sum comes from the loss's own pass; one of unreduced losses needs a second.
     made = True if reduction != "none" else None
     result = module.forward(logits, target, weight, ready.num_items, options, aux=return_aux, gradient=made)
@@ -168,11 +172,8 @@ def _tensors() -> Any:
 
 def _prepared(input: Any, target: Any, weight: Any, num_items: Any, options: Options) -> Prepared:
     """The arguments in the form of implementations; the commonest ones are that already."""
-    if is_tensor(input):
-        if weight is None and num_items is None and _tensors().are_rows_and_indices(input, target):
-            return as_they_are(input, target, options)
-        # vmap, grad, jvp of a tensor get their error before anything is reshaped.
-        _tensors().refuse_transforms()
+    if weight is num_items is None and is_tensor(input) and _tensors().are_rows_and_indices(input, target):
+        return as_they_are(input, target, options)
     return prepare(input, target, weight, num_items, options)
 
 
@@ -194,8 +195,12 @@ def check_targets(input: Array, target: Array, *, ignore_index: int = -100) -> N
     For GPU tensors, whose targets `cross_entropy` does not check because that would stall the device: this does, and
     waits for the device. `input` is (C,), (N, C) or (N, C, d1, …), `target` the class indices; probabilities pass.
     """
+    if compiling():
+        raise NotImplementedError("check_targets reads what targets hold, which no graph can: call it in eager mode")
     ignore_index = integer("ignore_index", ignore_index)
     input = as_array(input, "input")
     target = fitting_target(target, input)
     classes = input.shape[0 if input.ndim == 1 else 1]
+    if is_integer(target.dtype):
+        target = class_indices(target, ignore_index, read=True)
     check_range(namespace(target).reshape(target, (-1,)), classes, ignore_index, tuple(target.shape))

@@ -41,23 +41,30 @@ class Prepared(NamedTuple):
 
 
 def make_options(
-    ignore_index: int, reduction: str, label_smoothing: float, scale: float, softcap: float | None, z_loss: float
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    scale: float,
+    softcap: float | None,
+    z_loss: float,
+    input: Any = None,
 ) -> Options:
-    """The options that are plain values; a ValueError or TypeError names the one that cannot be."""
+    """The options that are plain values, beside the logits or input; an error names the one that cannot be."""
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; wanted 'none', 'mean' or 'sum'")
     ignore_index = integer("ignore_index", ignore_index)
     label_smoothing = number_of("label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"label_smoothing is {label_smoothing}; wanted a number from 0 to 1")
-    scale = number_of("scale", scale)
+    scale = number_of("scale", scale, beside=input)
     if scale == 0.0:
         raise ValueError("scale is 0; wanted any other finite number")
     if softcap is not None:
-        softcap = number_of("softcap", softcap)
+        softcap = number_of("softcap", softcap, beside=input)
         if softcap <= 0.0:
             raise ValueError(f"softcap is {softcap}; wanted a positive number or None")
-    return Options(ignore_index, reduction, label_smoothing, scale, softcap, number_of("z_loss", z_loss))
+    z_loss = number_of("z_loss", z_loss, beside=input)
+    return Options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
 
 
 def _itself(a: Array) -> Array:
@@ -79,8 +86,8 @@ def prepare(input: Array, target: Any, weight: Any, num_items: Any, options: Opt
     probabilities = is_floating(target.dtype)
     if probabilities and options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
-    if not probabilities and dtype_name(target.dtype) not in ("int32", "int64"):
-        target = xp.astype(target, xp.int64)
+    if not probabilities:
+        target = class_indices(target, options.ignore_index)
     last_shape = (*rows, classes)
     return Prepared(
         _classes_last(xp, input, axis, classes),
@@ -147,21 +154,62 @@ def class_weight(weight: Any, input: Array, classes: int) -> Array | None:
     return np.ascontiguousarray(weight) if isinstance(weight, np.ndarray) else weight
 
 
+def readable(x: Array) -> bool:
+    """Whether the values of x may be looked at: of a tensor on the CPU, with data, and nothing being compiled."""
+    if not is_tensor(x):
+        return True
+    from .._torch import is_plain
+
+    return bool(x.is_cpu) and is_plain(x)
+
+
 def divisor_given(num_items: Any, input: Array, options: Options) -> Any:
-    """num_items as a positive number or a 0-d tensor beside input."""
+    """num_items as a positive number; or, where its value cannot be read, as a 0-d tensor beside input."""
     if num_items is None:
         return None
     if options.reduction != "mean":
         raise ValueError(f"num_items replaces what 'mean' divides by; reduction is {options.reduction!r}")
-    if hasattr(num_items, "shape"):
+    plain = type(num_items) in (int, float)  # or a symbol of torch.compile, which has no attributes to ask for
+    if not plain and hasattr(num_items, "shape"):
         if tuple(num_items.shape) != ():
             raise ValueError(f"num_items has shape {tuple(num_items.shape)}; wanted a number or a 0-d array")
+        if dtype_name(num_items.dtype) == "bool" or "complex" in dtype_name(num_items.dtype):
+            raise TypeError(f"num_items has dtype {dtype_name(num_items.dtype)}; wanted a real number")
         if is_tensor(num_items) and is_tensor(input):
-            return same_library("num_items", num_items, input, "input")
-    number = number_of("num_items", num_items.item() if hasattr(num_items, "item") else num_items)
+            num_items = same_library("num_items", num_items.detach(), input, "input")
+            if not readable(num_items):
+                return num_items
+    given = num_items.item() if not plain and hasattr(num_items, "item") else num_items
+    number = number_of("num_items", given, beside=input)
     if number <= 0:
         raise ValueError(f"num_items is {num_items}; wanted a positive number")
     return number
+
+
+def class_indices(target: Array, ignore_index: int, read: bool | None = None) -> Array:
+    """Class indices as int32 or int64.
+
+    What a uint64 holds beyond int64 is no class, nor `ignore_index`: an IndexError, if values may be read.
+    """
+    if dtype_name(target.dtype) in ("int32", "int64"):
+        return target
+    xp = namespace(target)
+    wide = xp.astype(target, xp.int64)
+    if dtype_name(target.dtype) != "uint64":
+        return wide
+    beyond = wide < 0
+    if (readable(target) if read is None else read) and xp.any(beyond):
+        place, value = _first(beyond, wide, tuple(target.shape))
+        raise IndexError(f"target[{place}] is {value + 2**64}; wanted a class, or ignore_index ({ignore_index})")
+    return xp.where(beyond, -1 if ignore_index != -1 else -2, wide)
+
+
+def _first(bad: Array, values: Array, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Where `bad` is first True, as indices into `shape`, and the value there."""
+    xp = namespace(bad)
+    row = int(xp.argmax(xp.reshape(xp.astype(bad, xp.int8), (-1,))))
+    place = ", ".join(str(int(i)) for i in np.unravel_index(row, shape)) if shape else "()"
+    return place, int(xp.reshape(values, (-1,))[row])
 
 
 def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int, ...]) -> None:
@@ -174,10 +222,9 @@ def check_range(target: Array, classes: int, ignore_index: int, shape: tuple[int
     xp = namespace(target)
     bad = ((target < 0) | (target >= classes)) & (target != ignore_index)
     if xp.any(bad):
-        row = int(xp.argmax(xp.astype(bad, xp.int8)))
-        place = ", ".join(str(int(i)) for i in np.unravel_index(row, shape)) if shape else "()"
+        place, value = _first(bad, target, shape)
         wanted = f"a class from 0 to {classes - 1}" if classes else "no class at all (input has none)"
-        raise IndexError(f"target[{place}] is {int(target[row])}; wanted {wanted}, or ignore_index ({ignore_index})")
+        raise IndexError(f"target[{place}] is {value}; wanted {wanted}, or ignore_index ({ignore_index})")
 
 
 def _is_floating(target: Array) -> bool:

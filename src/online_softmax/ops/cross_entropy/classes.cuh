@@ -19,11 +19,9 @@ __device__ __forceinline__ int64 label_of(T) { return -1; }
 __device__ __forceinline__ int64 label_of(int index) { return index; }
 __device__ __forceinline__ int64 label_of(int64 index) { return index; }
 
-// 1 / divisor; with nothing to divide by, nothing counts: the gradient is 0, not NaN.
+// Of what "mean" divides by, which is never 0 (totals.cu).
 template <class A>
-__device__ __forceinline__ A over(A divisor) {
-    return divisor == A(0) ? A(0) : 1 / divisor;
-}
+__device__ __forceinline__ A over(A divisor) { return 1 / divisor; }
 
 // tanh to two units in the last place of its largest value, and 1 - tanh^2 to a few of its own: taken from 1 - t * t it
 // would have no digits left where tanh is nearly 1.  Two special-function instructions and no branch.

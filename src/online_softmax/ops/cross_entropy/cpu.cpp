@@ -103,7 +103,11 @@ void forward(const CrossEntropyCall& call, CrossEntropyForward& out) {
     } else if (!out.has_num_items) {
         count_kept<T>(call, out.divisors);
     }
-    for (double& divisor : out.divisors) divisor = static_cast<T>(divisor);  // as backward will be given them
+    for (double& divisor : out.divisors) {
+        divisor = static_cast<T>(divisor);  // as backward will be given them
+        // Loss and gradient of rows that are kept, but weigh nothing together, are NaN; ignored rows never ask.
+        if (divisor == 0.0) divisor = not_a_number;
+    }
     Scratch<RowLoss> losses(rows);
     for_each_line(rows, call.lines.length, call.threads, [&](std::int64_t row, int share) {
         losses[row] = forward_row<T>(call, out, row, share);

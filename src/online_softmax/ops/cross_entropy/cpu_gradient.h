@@ -78,9 +78,9 @@ void write_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T low
     if (target.ignored && grad.lse == 0.0) {
         return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
     }
-    // Of (p slope - pull w q') dx / dlogit; "mean" has nothing to hand on where there was nothing to divide by.
-    const double pull = target.ignored || divisors[0] == 0.0 ? 0.0 : grad.loss / divisors[0];
-    const double z_share = target.ignored || divisors[1] == 0.0 ? 0.0 : grad.loss / divisors[1];
+    // Of (p slope - pull w q') dx / dlogit.
+    const double pull = target.ignored ? 0.0 : grad.loss / divisors[0];
+    const double z_share = target.ignored ? 0.0 : grad.loss / divisors[1];
     const double z_slope = call.options.z_loss == 0.0 ? 0.0 : 2.0 * call.options.z_loss * lse * z_share;
     const double slope = pull * mass_sum + z_slope + grad.lse;
     const double inverse = is_infinite(lse) ? __builtin_nan("") : std::exp(-static_cast<double>(low));

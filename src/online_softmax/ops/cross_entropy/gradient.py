@@ -24,7 +24,7 @@ def gradient_rows(
     compute, (lse, lse_low, divisors) = compute_dtype(xp, logits.dtype), saved
     x = capped(xp, xp.astype(logits, compute), options)
     mass, ignored, bad = class_mass(xp, target, weight, x.shape[-1], options, compute)
-    class_share, z_share = incoming(xp, grad_loss, divisors)
+    class_share, z_share = incoming(xp, grad_loss, divisors, ignored)
     # A row without a finite lse (NaN, +inf, nothing but −inf) has no gradient to give: NaN.
     steady = xp.where(xp.isfinite(lse), lse, xp.nan)
     p = xp.exp((x - steady[..., None]) - lse_low[..., None])
@@ -41,8 +41,8 @@ def gradient_rows(
     return dx + xp.where((grad_lse == 0)[..., None], 0.0, p * grad_lse[..., None] * slope)
 
 
-def incoming(xp: Any, grad_loss: Array, divisors: Array) -> tuple[Array, Array]:
-    """grad_loss over each divisor, as (1,) or (rows,); 0 where "mean" has nothing to divide by."""
+def incoming(xp: Any, grad_loss: Array, divisors: Array, ignored: Array) -> tuple[Array, Array]:
+    """grad_loss over each divisor, a number a row; 0 for ignored rows, whose divisor may be NaN."""
     grad_loss = xp.reshape(grad_loss, (-1,))
-    shares = [xp.where(divisors[i] == 0, 0.0, grad_loss / xp.where(divisors[i] == 0, 1.0, divisors[i])) for i in (0, 1)]
-    return shares[0], shares[1]
+    by_class, by_row = (grad_loss / xp.where(ignored, xp.inf, divisors[i]) for i in (0, 1))
+    return by_class, by_row

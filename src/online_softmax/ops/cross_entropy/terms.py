@@ -50,11 +50,22 @@ def divide_by(
     xp: Any, target: Array, weight: Array | None, classes: int, num_items: Any, options: Options, compute: Any
 ) -> Array:
     """The (2,) divisors of the class term and the z term."""
+    return never_zero(xp, _sums(xp, target, weight, classes, num_items, options, compute))
+
+
+def never_zero(xp: Any, divisors: Array) -> Array:
+    """NaN for 0: the loss of rows that are kept, but weigh nothing together, is NaN, as is their gradient."""
+    return xp.where(divisors == 0, xp.nan, divisors)
+
+
+def _sums(
+    xp: Any, target: Array, weight: Array | None, classes: int, num_items: Any, options: Options, compute: Any
+) -> Array:
     where = {"dtype": compute, "device": device(target)}
     if options.reduction != "mean":
         return xp.ones((2,), **where)
     if num_items is not None:
-        return xp.broadcast_to(xp.astype(xp.asarray(num_items, device=device(target)), compute), (2,))
+        return xp.broadcast_to(xp.asarray(num_items, **where), (2,))
     count = target.shape[0]
     if not is_integer(target.dtype):
         return xp.full((2,), float(count if classes else 0), **where)

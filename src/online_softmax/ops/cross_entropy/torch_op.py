@@ -17,14 +17,14 @@ from torch import Tensor
 from ..._arrays import namespace
 from ..._dispatch import implementation
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, refuse_transforms, stored, undecorated_apply
+from .._torch import is_ordinary, is_plain, records, stored, undecorated_apply
 from . import torch_operator
 from .arguments import Prepared, check_range
-from .gradient import gradient_rows, incoming
+from .gradient import gradient_rows
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
-__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "refuse_transforms"]
+__all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "operators"]
 
 
 def are_rows_and_indices(input: Tensor, target: Any) -> bool:
@@ -54,6 +54,12 @@ def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) ->
         return loss
     loss = _recorded(logits, target, None, (None, options, False, False, module))
     return loss
+
+
+def operators(logits: Tensor, impl: str) -> torch_operator.Operators | None:
+    """What stands in for an implementation under torch.compile, and for fake and subclass tensors."""
+    compiled = type(logits) is not Tensor or torch.compiler.is_compiling()
+    return torch_operator.Operators(impl) if compiled else None
 
 
 def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl: str) -> Forward | Packed:
@@ -89,7 +95,10 @@ def _check_inplace(input: Tensor, logits: Tensor, plain: bool) -> None:
     if shares_memory_with_itself(input.shape, input.stride(), 1):
         raise ValueError(f"inplace=True, but elements of input share memory (strides {input.stride()})")
     if logits.numel() and logits.untyped_storage().data_ptr() != input.untyped_storage().data_ptr():
-        raise ValueError(f"inplace=True, but input of shape {tuple(input.shape)} cannot be viewed as rows of classes")
+        raise ValueError(
+            f"inplace=True, but input of shape {tuple(input.shape)} has strides {input.stride()}; wanted classes that "
+            "are last in memory, such as those of logits (N, d1, …, C) that are given as logits.movedim(-1, 1)"
+        )
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -141,7 +150,7 @@ class _CrossEntropy(torch.autograd.Function):
         logits, target, weight, *rest = ctx.saved_tensors
         saved = Saved.kept(rest)
         if grad_loss is None:
-            grad_loss = saved.lse.new_zeros(saved.lse.shape if options.reduction == "none" else ())
+            saved, grad_loss = without_loss(saved, options.reduction)
         if again or wanted_target:
             given = target, weight, saved.divisors, options, grad_loss, grad_lse
             dx = differentiable_gradient(logits, *given) if wanted else None
@@ -163,6 +172,12 @@ _recorded = undecorated_apply(_CrossEntropy)
 def made_in_forward(logits: Tensor, options: Options) -> bool:
     """Whether the gradient comes from the loss's own pass."""
     return options.reduction != "none" and logits.dtype != torch.float16
+
+
+def without_loss(saved: Saved, reduction: str) -> tuple[Saved, Tensor]:
+    """Where a gradient comes into lse alone: 0 comes into the loss, which nothing divides, for 0 / NaN would be NaN."""
+    zero = saved.lse.new_zeros(saved.lse.shape if reduction == "none" else ())
+    return saved._replace(divisors=torch.ones_like(saved.divisors)), zero
 
 
 def differentiable_gradient(
@@ -187,6 +202,6 @@ def target_gradient(
 ) -> Tensor:
     """The gradient of probability targets: A (1 − ε) w (lse − x)."""
     x: Tensor = capped(namespace(logits), logits.to(divisors.dtype), options)
-    share: Tensor = incoming(namespace(logits), grad_loss, divisors)[0]
-    dq = share[:, None] * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
+    share = grad_loss.reshape(-1, 1) / divisors[0]
+    dq = share * (1.0 - options.label_smoothing) * (torch.logsumexp(x, -1, keepdim=True) - x)
     return (dq if weight is None else dq * weight).to(target.dtype)

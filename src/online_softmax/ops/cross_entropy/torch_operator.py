@@ -25,10 +25,62 @@ def call(
     from .torch_op import made_in_forward
 
     early = records(logits) and made_in_forward(logits, options)
-    items, count = (num_items, None) if isinstance(num_items, Tensor) else (None, num_items)
-    outputs = torch.ops.online_softmax.cross_entropy(logits, target, weight, items, count, *options, aux, early, impl)
-    loss, lse, *others = outputs
-    return Forward(loss, lse, *(other.detach() for other in others))
+    return Operators(impl).forward(logits, target, weight, num_items, options, aux=aux, gradient=early or None)
+
+
+class Operators:
+    """The operators, with the functions of an implementation."""
+
+    def __init__(self, impl: str) -> None:
+        self.impl = impl
+
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        num_items: Any,
+        options: Options,
+        *,
+        aux: bool,
+        gradient: bool | None,
+    ) -> Forward:
+        """Loss, lse and what else is asked for."""
+        given = items_and_count(num_items, logits)
+        early = gradient is True
+        outputs = torch.ops.online_softmax.cross_entropy(
+            logits, target, weight, *given, *options, aux, early, self.impl
+        )
+        loss, lse, *others = outputs
+        return Forward(loss, lse, *(other.detach() for other in others))
+
+    def backward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        lse: Tensor,
+        lse_low: Tensor,
+        divisors: Tensor,
+        options: Options,
+        grad_loss: Tensor,
+        grad_lse: Tensor | None,
+    ) -> Tensor:
+        """The gradient of the logits."""
+        saved = lse, lse_low, divisors
+        dx: Tensor = torch.ops.online_softmax.cross_entropy_backward(
+            logits, target, weight, *saved, grad_loss, grad_lse, *options, self.impl
+        )
+        return dx
+
+
+def items_and_count(num_items: Any, logits: Tensor) -> tuple[Tensor | None, float | None]:
+    """num_items as the operators take it; one of both is None."""
+    if num_items is not None and torch.compiler.is_compiling() and not isinstance(num_items, Tensor):
+        # A number would become a part of the graph, and each other number one more compilation.
+        compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        num_items = torch.ones((), dtype=compute, device=logits.device) * num_items  # torch.full fixes it too
+    return (num_items, None) if isinstance(num_items, Tensor) else (None, num_items)
 
 
 def _run(
@@ -103,7 +155,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    from .torch_op import target_gradient
+    from .torch_op import target_gradient, without_loss
 
     logits, target, weight, *rest, gradient = ctx.saved_tensors
     saved = Saved(*rest)
@@ -111,14 +163,12 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
     if grad_loss is None and grad_lse is None:
         return (None,) * 14
     if grad_loss is None:
-        grad_loss = torch.zeros_like(saved.lse) if options[1] == "none" else saved.lse.new_zeros(())
+        saved, grad_loss = without_loss(saved, options[1])
     # With create_graph=True by way of the operator, which answers a second derivative with an error.
     if early and grad_lse is None and not torch.is_grad_enabled():
         dx = (gradient * grad_loss).to(logits.dtype)
     else:
-        dx = torch.ops.online_softmax.cross_entropy_backward(
-            logits, target, weight, *saved, grad_loss, grad_lse, *options, impl
-        )
+        dx = Operators(impl).backward(logits, target, weight, *saved, Options(*options), grad_loss, grad_lse)
     dq = None
     if ctx.needs_input_grad[1]:
         dq = target_gradient(logits, target, weight, saved.divisors, Options(*options), grad_loss)

@@ -71,6 +71,9 @@ __device__ void weigh_classes(int block, const Compute* weight, int64 classes, C
     if (threadIdx.x == 0) weighed[block] = Compute(all.first);
 }
 
+// What "mean" divides by: NaN for 0, so that loss and gradient of rows that are kept, but weigh nothing together, are NaN.
+__device__ Compute divisor_of(Compute sum) { return sum == Compute(0) ? not_a_number<Compute>() : sum; }
+
 // (sum of the kept rows' class weights, number of kept rows), by `counting` blocks.  A label that is no class makes a
 // weighted sum NaN.  Both are *given, or `number`, where there are no labels to count.  Further blocks weigh classes.
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -83,7 +86,7 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
         return;
     }
     if (labels == nullptr) {
-        if (threadIdx.x < 2) divisors[threadIdx.x] = given == nullptr ? Compute(number) : *given;
+        if (threadIdx.x < 2) divisors[threadIdx.x] = divisor_of(given == nullptr ? Compute(number) : *given);
         return;
     }
     Pair sum{0, 0};
@@ -108,13 +111,13 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
     sum = block_sum(sum);
     if (threadIdx.x != 0) return;
     if (counting > 1) partial[blockIdx.x] = sum;
-    else divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
+    else divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
 count_finish(const Pair* partial, int64 count, Compute* divisors) {
     const Pair sum = sum_of_pairs(partial, count);
-    if (threadIdx.x == 0) divisors[0] = Compute(sum.first), divisors[1] = Compute(sum.second);
+    if (threadIdx.x == 0) divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
 }
 
 __device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {

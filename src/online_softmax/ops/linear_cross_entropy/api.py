@@ -65,7 +65,8 @@ def linear_cross_entropy(
         "fast" makes three matrix products, and holds logits and sums of no more than a chunk and an fp32 copy of the
         weight's gradient would take; on a GPU a chunk may take a 32nd of the device's memory. "least" takes the
         vocabulary in chunks, twice: four products less one chunk's, and no memory but one chunk of logits, kept until
-        backward or the next such loss, and an fp32 copy of input.
+        backward or the next such loss, and an fp32 copy of input. On a GPU it takes small chunks of rows instead, with
+        three products, where these and an fp32 copy of linear_weight need no more; gradients then come with the loss.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row; lse is differentiable.
 
@@ -95,7 +96,7 @@ def linear_cross_entropy(
 
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.functional for the arguments.
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     ready = prepare(input, linear_weight, target, linear_bias, weight, num_items, options, chunk_rows, memory)
     if is_tensor(ready.input):
@@ -143,7 +144,7 @@ def linear_cross_entropy_with_grads(
     array([[ 0.5,  0.5],
            [-0.5, -0.5]])
     """
-    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss)
+    options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
     return_aux = flag("return_aux", return_aux)
     input, linear_weight, target, linear_bias, weight = map(
         _detached, (input, linear_weight, target, linear_bias, weight)

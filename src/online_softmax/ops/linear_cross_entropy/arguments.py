@@ -20,8 +20,10 @@ from ..._arrays import (
     is_tensor,
     namespace,
 )
-from ..cross_entropy.arguments import class_weight, divisor_given
+from ..._dispatch import device_type
+from ..cross_entropy.arguments import class_indices, class_weight, divisor_given
 from ..cross_entropy.options import Options
+from . import plan
 
 
 class Prepared(NamedTuple):
@@ -36,6 +38,7 @@ class Prepared(NamedTuple):
     options: Options
     chunk_rows: int | None
     memory: str
+    """As given, but plan.BY_ROWS where "least" goes by rows."""
     shape: tuple[int, ...]
     dtype: Any
     """What products are made in; differs from the arguments' own under autocast."""
@@ -74,7 +77,7 @@ def prepare(
             raise ValueError(f"linear_bias has {describe(linear_bias)}; wanted shape ({classes},), one number a class")
     dtype = _product_dtype(input, linear_weight, linear_bias)
     xp = namespace(input)
-    return Prepared(
+    ready = Prepared(
         xp.reshape(input, (math.prod(batch), input.shape[-1])) if input.ndim != 2 else input,
         linear_weight,
         linear_bias,
@@ -87,6 +90,16 @@ def prepare(
         batch,
         dtype,
     )
+    return _planned(ready)
+
+
+def _planned(ready: Prepared) -> Prepared:
+    """With the walk that memory="least" takes."""
+    if ready.memory != "least":
+        return ready
+    (rows, hidden), classes = ready.input.shape, ready.linear_weight.shape[0]
+    by_rows = plan.goes_by_rows(rows, hidden, classes, ready.dtype.itemsize, device_type(ready.input))
+    return ready._replace(memory=plan.BY_ROWS) if by_rows else ready
 
 
 def _ordinary(input: Any, linear_weight: Any, target: Any, options: Options, memory: str) -> Prepared | None:
@@ -111,7 +124,7 @@ def _ordinary(input: Any, linear_weight: Any, target: Any, options: Options, mem
     batch = tuple(rows)
     if input.ndim > 2:
         input, target = input.reshape(target.numel(), input.shape[-1]), target.reshape(-1)
-    return Prepared(input, linear_weight, None, target, None, None, options, None, memory, batch, dtype)
+    return _planned(Prepared(input, linear_weight, None, target, None, None, options, None, memory, batch, dtype))
 
 
 _GATHER = "; a weight that is sharded over processes (FSDP, ZeRO-3) has to be gathered first"
@@ -136,10 +149,11 @@ def _beside(name: str, x: Any, input: Array) -> Array:
 def _product_dtype(input: Array, linear_weight: Array, linear_bias: Array | None) -> Any:
     """The one dtype of all three; under torch's autocast the dtype that it multiplies in."""
     if is_tensor(input):
-        torch = sys.modules["torch"]
-        kind = input.device.type
-        if torch.is_autocast_enabled(kind) and input.dtype != torch.float64 and linear_weight.dtype != torch.float64:
-            return torch.get_autocast_dtype(kind)
+        from .._torch import autocast_dtype
+
+        cast = autocast_dtype(input.device.type)
+        if cast is not None and not any(dtype_name(x.dtype) == "float64" for x in (input, linear_weight)):
+            return cast
     for name, array in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if array is not None and array.dtype != input.dtype:
             raise TypeError(
@@ -164,10 +178,7 @@ def _target(target: Any, input: Array, batch: tuple[int, ...], classes: int, opt
             f"shape {wanted}"
         )
     if not probabilities:
-        xp = namespace(target)
-        if dtype_name(target.dtype) not in ("int32", "int64"):
-            target = xp.astype(target, xp.int64)
-        return xp.reshape(target, (-1,))
+        return namespace(target).reshape(class_indices(target, options.ignore_index), (-1,))
     if options.ignore_index >= 0:
         raise ValueError(f"ignore_index is {options.ignore_index}; it has no meaning for probability targets")
     if is_tensor(target) and target.requires_grad and sys.modules["torch"].is_grad_enabled():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._arrays import Array, compute_dtype, is_integer, namespace
-from ..cross_entropy.terms import divide_by
+from ..cross_entropy.terms import divide_by, never_zero
 from .problem import Problem
 
 
@@ -22,7 +22,7 @@ def batch_divisors(problem: Problem) -> Array:
     known = (target >= 0) & (target < classes)
     kept = xp.sum(xp.astype(~ignored, compute))
     bad = xp.any(~(known | ignored))
-    return xp.stack([xp.where(bad, xp.nan, kept), kept])
+    return never_zero(xp, xp.stack([xp.where(bad, xp.nan, kept), kept]))
 
 
 _EXACT = 2**24

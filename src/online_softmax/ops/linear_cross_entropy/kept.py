@@ -36,12 +36,18 @@ def without_ignored(problem: Problem, rows: slice, grad_lse: Array | None = None
     x = problem.input[rows]
     if not problem.may_ignore:
         return x
+    room = None if room is None or room.dtype != x.dtype else room
+    if grad_lse is None and problem.module.__name__.endswith(".cuda"):
+        from . import cuda_ignored
+
+        if cuda_ignored.fits(x, room):
+            return cuda_ignored.without_ignored(x, problem.target[rows], problem.options.ignore_index, room)
     out = spoiling(problem, rows, grad_lse)[:, None]
     if device_type(x) == "cuda" and x.is_contiguous() and x.shape[1] % 8 == 0 and x.data_ptr() % 8 == 0:
         # A mask that is broadcast costs torch a fixed time an element: several are taken as one.
         torch = sys.modules["torch"]
         words = x.view(torch.int64)
-        if room is None or room.dtype != x.dtype:
+        if room is None:
             return torch.where(out, 0, words).view(x.dtype)
         torch.where(out, words.new_zeros(()), words, out=room.view(torch.int64))
         return room
@@ -62,6 +68,6 @@ def spread(rows: Array | None, index: Array | None, count: int) -> Any:
     if rows is None or index is None:
         return rows
     xp = namespace(rows)
-    out = xp.zeros((count, *rows.shape[1:]), dtype=rows.dtype)
+    out = xp.zeros((count, *rows.shape[1:]), dtype=rows.dtype, device=device(rows))
     out[index] = rows
     return out

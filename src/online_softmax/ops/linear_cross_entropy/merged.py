@@ -61,7 +61,7 @@ def _merged_lse(xp: Any, lses: Array, lows: Array) -> tuple[Array, Array]:
 def _reduced(xp: Any, ce: Array, z: Array | None, divisors: Array, options: Options) -> Array:
     if options.reduction == "none":
         return ce if z is None else ce + z
-    loss = xp.sum(ce) / xp.where(divisors[0] == 0, xp.nan, divisors[0])
+    loss = xp.sum(ce) / divisors[0]
     return loss if z is None else loss + xp.sum(z) / divisors[1]
 
 

@@ -15,9 +15,12 @@ CPU_SHARE = 8
 CPU_ROWS = 256
 CPU_BYTES = 2**26
 CPU_LEAST_ROWS = 64
-# Bytes of logits at a time with memory="least", and how few classes are still worth a product.
-LEAST_BYTES = {"cuda": 5 * 2**26, "cpu": 2**24}
+# Bytes that memory="least" takes: of a chunk of logits and, on a GPU, of the fp32 sum of the gradient that every chunk
+# adds to; at least nine sixteenths are for the chunk.  And how few classes, or rows, are still worth a product.
+LEAST_BYTES = {"cuda": 57 * 2**23, "cpu": 2**24}
 LEAST_CLASSES = 512
+LEAST_ROWS = 2048
+BY_ROWS = "least, by rows"
 # Classes that the row kernels of a GPU take without a thread idle: a chunk has a multiple of them, if it has so many.
 GPU_CLASSES = 4096
 
@@ -46,19 +49,47 @@ def rows_at_once(
     return rows if rows <= without_a_sum else fit
 
 
-def classes_at_once(rows: int, itemsize: int, device: str) -> int:
-    """Columns of logits held at a time with memory="least"."""
-    budget = LEAST_BYTES["cpu" if device == "cpu" else "cuda"]
-    return max(LEAST_CLASSES, budget // max(rows * itemsize, 1))
-
-
-def class_chunks(rows: int, classes: int, itemsize: int, device: str) -> list[slice]:
+def class_chunks(rows: int, hidden: int, classes: int, itemsize: int, device: str) -> list[slice]:
     """Slices of one length, but for the last, that cover all classes."""
-    at_once = classes_at_once(rows, itemsize, device)
+    at_once = classes_at_once(rows, hidden, itemsize, device)
+    return list(even(classes, at_once, 1 if device == "cpu" else _multiple(at_once)))
+
+
+def classes_at_once(rows: int, hidden: int, itemsize: int, device: str) -> int:
+    """Columns of logits held at a time with memory="least"."""
+    at_once = max(LEAST_CLASSES, _least_logits(rows, hidden, itemsize, device) // max(rows * itemsize, 1))
+    return at_once if device == "cpu" else at_once // _multiple(at_once) * _multiple(at_once)
+
+
+def _multiple(classes: int) -> int:
+    return GPU_CLASSES if classes >= GPU_CLASSES else 64
+
+
+def goes_by_rows(rows: int, hidden: int, classes: int, itemsize: int, device: str) -> bool:
+    """Whether memory="least" takes rows in chunks, which saves a product: on a GPU, where they and the sum of the
+    weight's gradient fit in what chunks of classes and the sum of the input's would take."""
+    if device == "cpu" or classes <= classes_at_once(rows, hidden, itemsize, device):
+        return False
+    return least_rows(rows, hidden, classes, itemsize) >= LEAST_ROWS
+
+
+def least_rows(rows: int, hidden: int, classes: int, itemsize: int) -> int:
+    """Rows that go into the memory which chunks of classes would take on a GPU."""
+    memory = _least_logits(rows, hidden, itemsize, "cuda") + _fp32_sum(rows, hidden, itemsize)
+    return (memory - _fp32_sum(classes, hidden, itemsize)) // (classes * itemsize) // 128 * 128
+
+
+def _least_logits(rows: int, hidden: int, itemsize: int, device: str) -> int:
+    """Bytes of a chunk of classes with memory="least"."""
     if device == "cpu":
-        return list(even(classes, at_once))
-    multiple = GPU_CLASSES if at_once >= GPU_CLASSES else 64
-    return list(even(classes, at_once // multiple * multiple, multiple))
+        return LEAST_BYTES["cpu"]
+    budget = LEAST_BYTES["cuda"]
+    return max(budget - _fp32_sum(rows, hidden, itemsize), budget * 9 // 16)
+
+
+def _fp32_sum(lines: int, hidden: int, itemsize: int) -> int:
+    """Bytes of an fp32 sum beside a gradient of fewer bits."""
+    return 4 * lines * hidden if itemsize < 4 else 0
 
 
 def even(length: int, at_once: int, multiple: int = 1) -> Iterator[slice]:

@@ -29,6 +29,7 @@ class Problem(NamedTuple):
     """The implementation of cross-entropy that turns logits into loss and gradient."""
     chunk_rows: int | None
     memory: str
+    """"fast", "least" or plan.BY_ROWS."""
     dtypes: Sequence[Any]
     """Of the gradients of input, linear_weight and linear_bias."""
     may_ignore: bool

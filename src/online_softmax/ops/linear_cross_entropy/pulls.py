@@ -28,8 +28,7 @@ def pulls(problem: Problem, targets: Targets, saved: Saved, grad_loss: Array, gr
     """For any incoming gradients of the loss and of lse."""
     options, (lse, _, divisors) = problem.options, saved
     xp: Any = namespace(problem.input)
-    class_share, z_share = incoming(xp, grad_loss, divisors)
-    class_share = xp.where(targets.ignored, 0.0, class_share)
+    class_share, z_share = incoming(xp, grad_loss, divisors, targets.ignored)
     pull = class_share if targets.plain else class_share * targets.mass
     if options.z_loss:
         pull = xp.where(targets.ignored, 0.0, pull + 2.0 * options.z_loss * lse * z_share)

@@ -1,5 +1,8 @@
-"""memory="fast": rows in chunks.  A chunk's logits are one product, and become its gradient in place; two products more
-give the gradients of input and weight.  Three products in all where the gradient is made with the loss."""
+"""memory="fast", and "least" where plan.py says so: rows in chunks.
+
+A chunk's logits are one product, and become its gradient in place; two products more give the gradients of input and
+weight.  Three products in all where the gradient is made with the loss.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def forward(problem: Problem, aux: bool, wanted: Wanted | None, early: bool, las
     if several and options.reduction == "mean":
         # A chunk cannot count the batch: what "mean" divides by is found beforehand.
         divisors = batch_divisors(problem)
-        weight, items = _one_divisor(namespace(x), weight, divisors, options.z_loss)
+        weight, items = _one_divisor(weight, divisors, options.z_loss)
     gradients = RowGradients(problem, wanted, len(chunks)) if early and wanted else None
     parts = []
     for rows in chunks:
@@ -85,11 +88,13 @@ def _chunks(problem: Problem, wanted: Wanted | None) -> Sequence[slice]:
     if problem.chunk_rows is not None:
         each = problem.chunk_rows
         return [slice(start, min(start + each, count)) for start in range(0, max(count, 1), each)]
+    classes, itemsize = problem.linear_weight.shape[0], problem.input.dtype.itemsize
+    if problem.memory == plan.BY_ROWS:
+        return list(plan.even(count, plan.least_rows(count, hidden, classes, itemsize), 128))
     device = "cpu" if not hasattr(problem.input, "is_cuda") else problem.input.device.type
     sums = wanted is not None and wanted.linear_weight and products.narrow(problem.dtypes[1])
-    itemsize = problem.input.dtype.itemsize
     memory = products.device_bytes(problem.input)
-    return plan.row_chunks(count, hidden, problem.linear_weight.shape[0], itemsize, device, sums, memory)
+    return plan.row_chunks(count, hidden, classes, itemsize, device, sums, memory)
 
 
 def _buffer(problem: Problem, chunks: Sequence[slice]) -> Array:
@@ -102,7 +107,7 @@ def _logits(problem: Problem, rows: slice, buffer: Array) -> Array:
     return products.logits(problem.input[rows], problem.linear_weight, problem.linear_bias, out)
 
 
-def _one_divisor(xp: Any, weight: Array | None, divisors: Array, z_loss: float) -> tuple[Array | None, Any]:
+def _one_divisor(weight: Array | None, divisors: Array, z_loss: float) -> tuple[Array | None, Any]:
     """Class weights and the one number that both terms of the loss may be divided by.
 
     Where the two divisors D and K differ, weights times K / D let the class term be divided by K too.
@@ -110,8 +115,7 @@ def _one_divisor(xp: Any, weight: Array | None, divisors: Array, z_loss: float) 
     by_class, by_row = divisors[0], divisors[1]
     if weight is None or not z_loss:
         return weight, by_class
-    nothing = by_class == 0
-    return weight * xp.where(nothing, 0.0, by_row / xp.where(nothing, 1.0, by_class)), by_row
+    return weight * (by_row / by_class), by_row
 
 
 def _joined(parts: list[Forward], divisors: Array | None, reduction: str) -> Forward:
@@ -124,7 +128,5 @@ def _joined(parts: list[Forward], divisors: Array | None, reduction: str) -> For
     total = xp.concat(loss) if reduction == "none" else xp.sum(xp.stack(loss), axis=0)
     if divisors is None:
         divisors = parts[0].divisors
-    elif reduction == "mean":
-        total = xp.where(divisors[0] == 0, xp.nan, total)
     z_loss, predicted, entropy = aux
     return Forward(total, lse, lse_low, divisors, z_loss, predicted, entropy, None)

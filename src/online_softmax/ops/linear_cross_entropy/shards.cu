@@ -111,10 +111,11 @@ sum_rows(const Label* labels, int64 stride, int64 rows, int64 classes, int64 ign
     }
     sums = block_sum(sums);
     if (threadIdx.x != 0) return;
-    const Compute divisor = items ? *items : Compute(counted ? sums.kept : 1);
+    Compute divisor = items ? *items : Compute(counted ? sums.kept : 1);
+    if (divisor == Compute(0)) divisor = not_a_number<Compute>();  // see totals.cu
     divisors[0] = divisors[1] = divisor;
     const double sum = z_loss == 0 ? sums.losses : sums.losses + z_loss * sums.squares;
-    *loss = divisor == Compute(0) ? not_a_number<Compute>() : Compute(sum / double(divisor));
+    *loss = Compute(sum / double(divisor));
 }
 
 // The kernel adds p times the mass that a chunk is shown; what pulls towards all other mass comes in by way of lse.
@@ -130,9 +131,9 @@ pull_shards(const Label* labels, int64 stride, int64 rows, int64 classes, int64 
     const Compute of_lse = grad_lse ? grad_lse[row * grad_lse_stride] : Compute(0);
     Compute share = 0, pull = 0;
     if (!target.ignored) {
-        share = divisors[0] == Compute(0) ? Compute(0) : incoming / divisors[0];
+        share = incoming / divisors[0];
         pull = share;
-        if (z_loss != 0 && divisors[1] != Compute(0)) pull += Compute(2 * z_loss) * lse * (incoming / divisors[1]);
+        if (z_loss != 0) pull += Compute(2 * z_loss) * lse * (incoming / divisors[1]);
         if (!target.known) pull = not_a_number<Compute>();
     }
     pull += of_lse;

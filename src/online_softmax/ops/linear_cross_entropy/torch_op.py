@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import is_plain, records, refuse_transforms, stored
+from .._torch import autocast_dtype, is_plain, records, stored
 from ..cross_entropy.options import Forward, Options, Saved
+from ..cross_entropy.torch_op import without_loss
 from . import compute, products, torch_operator
 from .api import check
 from .arguments import Prepared
@@ -27,7 +28,6 @@ from .problem import LinearCrossEntropyGrads, Problem, Wanted
 
 def linear_cross_entropy(ready: Prepared, aux: bool, impl: str) -> Forward:
     """The loss of checked arguments, recorded by autograd where it should be."""
-    refuse_transforms()
     items = ready.num_items if isinstance(ready.num_items, Tensor) else None
     given = ready.input, ready.linear_weight, ready.linear_bias
     if not is_plain(*given, ready.target, ready.weight, items):
@@ -44,9 +44,8 @@ def linear_cross_entropy(ready: Prepared, aux: bool, impl: str) -> Forward:
 
 def with_grads(ready: Prepared, aux: bool, wanted: Wanted, impl: str) -> Forward:
     """Loss and gradients in one call, nothing recorded."""
-    refuse_transforms()
-    if torch.compiler.is_compiling():
-        raise NotImplementedError("linear_cross_entropy_with_grads is not for torch.compile: use linear_cross_entropy")
+    if not is_plain(ready.input, ready.linear_weight, ready.target):
+        return torch_operator.call_with_grads(ready, aux, wanted, impl)
     check(ready)
     return without_autograd(ready, aux, wanted, True, impl)
 
@@ -64,7 +63,7 @@ def _plainly(ready: Prepared) -> Iterator[None]:
     """Neither autograd nor autocast looks on; turning off an autocast that is off would take as long as a launch."""
     device = ready.input.device.type
     with torch.no_grad():
-        if not torch.is_autocast_enabled(device):
+        if autocast_dtype(device) is None:
             yield
             return
         with torch.autocast(device, enabled=False):
@@ -86,7 +85,7 @@ def problem(ready: Prepared, impl: str) -> Problem:
 
 def made_in_forward(dtype: torch.dtype, options: Options, memory: str) -> bool:
     """Whether the gradients come with the loss."""
-    return options.reduction != "none" and dtype != torch.float16 and memory == "fast"
+    return options.reduction != "none" and dtype != torch.float16 and memory != "least"
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -156,6 +155,6 @@ def late(
 ) -> LinearCrossEntropyGrads:
     """Gradients from logits computed again."""
     if grad_loss is None:
-        grad_loss = saved.lse.new_zeros(saved.lse.shape if ready.options.reduction == "none" else ())
+        saved, grad_loss = without_loss(saved, ready.options.reduction)
     with _plainly(ready):
         return compute.backward(problem(ready, impl), aux, saved, grad_loss, grad_lse, wanted, last)

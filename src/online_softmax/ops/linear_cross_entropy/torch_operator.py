@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .._torch import LIBRARY, define, own
 from ..cross_entropy.options import Forward, Options, Saved
+from ..cross_entropy.torch_operator import items_and_count
 from .api import check
 from .arguments import Prepared
 from .problem import LinearCrossEntropyGrads, Wanted
@@ -28,13 +29,36 @@ def call(ready: Prepared, aux: bool, impl: str) -> Forward:
     """The loss by way of the operator."""
     given = ready.input, ready.linear_weight, ready.linear_bias
     wanted = [torch.is_grad_enabled() and tensor is not None and tensor.requires_grad for tensor in given]
-    items, count = (ready.num_items, None) if isinstance(ready.num_items, Tensor) else (None, ready.num_items)
-    outputs = torch.ops.online_softmax.linear_cross_entropy(
-        *given, ready.target, ready.weight, items, count, *ready.options, ready.chunk_rows, ready.memory, ready.dtype,
-        aux, wanted, impl,
-    )  # fmt: skip
-    loss, lse, lse_low, divisors, z_loss, predicted, entropy, *_ = outputs
-    return Forward(loss, lse, lse_low, divisors, z_loss, predicted, entropy, None)
+    result = _call(ready, _settings(ready, aux, wanted, impl))
+    return Forward._make((*result[:7], None))
+
+
+def call_with_grads(ready: Prepared, aux: bool, wanted: Wanted, impl: str) -> Forward:
+    """The loss and its gradients by way of the operators; nothing is recorded."""
+    settings = _settings(ready, aux, list(wanted), impl)
+    with torch.no_grad():
+        result = _call(ready, settings)
+        found = result[7:]
+        if not _early(ready.dtype, ready.options, ready.memory, wanted):
+            one = torch.ones_like(result[0])
+            found = torch.ops.online_softmax.linear_cross_entropy_backward(
+                *_tensors(ready), *result[1:4], one, None, *settings
+            )
+    gradients = (gradient if want else None for gradient, want in zip(found, wanted, strict=True))
+    return Forward._make((*result[:7], LinearCrossEntropyGrads(*gradients)))
+
+
+def _call(ready: Prepared, settings: tuple[Any, ...]) -> Any:
+    divisor = items_and_count(ready.num_items, ready.input)
+    return torch.ops.online_softmax.linear_cross_entropy(*_tensors(ready), *divisor, *settings)
+
+
+def _tensors(ready: Prepared) -> tuple[Any, ...]:
+    return ready.input, ready.linear_weight, ready.linear_bias, ready.target, ready.weight
+
+
+def _settings(ready: Prepared, aux: bool, wanted: list[bool], impl: str) -> tuple[Any, ...]:
+    return *ready.options, ready.chunk_rows, ready.memory, ready.dtype, aux, wanted, impl
 
 
 def _ready(tensors: Any, num_items: Any, settings: Any) -> Prepared:
@@ -127,6 +151,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    from ..cross_entropy.torch_op import without_loss
     from .torch_op import scaled
 
     settings = ctx.settings
@@ -134,17 +159,19 @@ def _backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None, *_: A
     if grad_loss is None and grad_lse is None:
         return (None, None, None, *nothing)
     *tensors, of_input, of_weight, of_bias = ctx.saved_tensors
-    lse = Saved(*tensors[5:]).lse
+    saved = Saved(*tensors[5:])
     wanted = Wanted(*settings[-2])
     options, memory, dtype = Options(*settings[:_OPTIONS]), settings[_OPTIONS + 1], settings[_OPTIONS + 2]
     if grad_loss is None:
-        grad_loss = torch.zeros_like(lse) if options.reduction == "none" else lse.new_zeros(())
+        saved, grad_loss = without_loss(saved, options.reduction)
     if _early(dtype, options, memory, wanted) and grad_lse is None:
         made = LinearCrossEntropyGrads(of_input, of_weight, of_bias)
         gradients = scaled(made, lambda gradient: (gradient * grad_loss).to(gradient.dtype))
     else:
         gradients = LinearCrossEntropyGrads(
-            *torch.ops.online_softmax.linear_cross_entropy_backward(*tensors, grad_loss, grad_lse, *settings)
+            *torch.ops.online_softmax.linear_cross_entropy_backward(
+                *tensors[:5], *saved, grad_loss, grad_lse, *settings
+            )
         )
     asked = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return (*asked, *nothing)

@@ -161,8 +161,8 @@ def _second_order(chunks: int) -> list[int]:
 
 def chunks_of(problem: Problem) -> list[slice]:
     """Slices of classes; the first is the longest."""
-    rows, classes = problem.input.shape[0], problem.linear_weight.shape[0]
-    return plan.class_chunks(rows, classes, problem.input.dtype.itemsize, device_type(problem.input))
+    (rows, hidden), classes = problem.input.shape, problem.linear_weight.shape[0]
+    return plan.class_chunks(rows, hidden, classes, problem.input.dtype.itemsize, device_type(problem.input))
 
 
 def _buffer(problem: Problem, chunks: list[slice]) -> Array:

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._arguments import answers_synonyms, as_array_like, check_where, flag, merge_axes, normalise_axes
-from ..._arrays import Array, compute_dtype, detached, floating_array, is_tensor, namespace, result_dtype
+from ..._arrays import (
+    Array,
+    compute_dtype,
+    detached,
+    device,
+    floating_array,
+    is_floating,
+    is_tensor,
+    kind,
+    namespace,
+    result_dtype,
+)
 from ..._dispatch import implementation, refuse_named
 from ..._out import check_out
 from .weighted import weighted_logsumexp
@@ -134,7 +145,7 @@ def _normalised(name: str, x: Array, axis: Any, where: Any, dtype: Any, out: Any
     rows, restore = merge_axes(xp, x if mask is None else xp.where(mask, x, -xp.inf), axes)
     y = restore(run(rows, rows.ndim - 1, dtype))
     if mask is not None:
-        y = xp.where(mask, y, xp.asarray(0.0 if name == "softmax" else -xp.inf, dtype=dtype))
+        y = xp.where(mask, y, xp.asarray(0.0 if name == "softmax" else -xp.inf, dtype=dtype, device=device(x)))
     if out is None:
         return y
     out[...] = y
@@ -162,8 +173,8 @@ def logsumexp(
     axis : int, tuple of ints, or None
         The axis or axes summed over; None: all of them.
     b : array, optional
-        Factors that broadcast to x, of any sign. Where b is 0 the element takes no part, even if it is NaN.
-        Runs on the reference implementation.
+        Factors that broadcast to x, of any sign. Where b is 0 the element takes no part, even if it is NaN; an infinite
+        or NaN factor of −inf is NaN. Runs on the reference implementation.
     keepdims : bool
         Keep the summed axes with length 1.
     return_sign : bool
@@ -174,9 +185,9 @@ def logsumexp(
     Returns
     -------
     array, or SignedLogSumExp(value, sign)
-        Shape of x without the summed axes, x's dtype or `dtype`. −inf where there is nothing (or nothing but −inf) to
-        sum; +inf if an element is +inf; NaN if one is NaN, or if the sum is negative and no sign was asked for.
-        Small terms near zero are kept: logsumexp([0, −40]) is 4.2e-18.
+        Shape of x without the summed axes; `dtype`, or what x's and b's dtypes promote to. −inf where there is nothing
+        (or nothing but −inf) to sum; +inf if an element is +inf; NaN if one is NaN, or if the sum is negative and no
+        sign was asked for. Small terms near zero are kept: logsumexp([0, −40]) is 4.2e-18.
 
     Raises
     ------
@@ -192,6 +203,7 @@ def logsumexp(
     Source: Milakov & Gimelshein 2018, arXiv:1805.02867; b and the sign as in scipy.special.logsumexp.
     """
     keepdims, return_sign = flag("keepdims", keepdims), flag("return_sign", return_sign)
+    promoted = dtype is None
     if is_tensor(x):
         run, x, axes, dtype = _tensors().prepare_logsumexp(x, axis, dtype, impl)
     else:
@@ -206,6 +218,7 @@ def logsumexp(
     if b is not None:
         refuse_named(impl, "b=")
         rows, _ = merge_axes(xp, x, axes)
+        dtype = _promoted(xp, dtype, b, x) if promoted else dtype
         factors = _factors(xp, b, mask, x, compute_dtype(xp, x.dtype, dtype))
         value, sign = weighted_logsumexp(xp, rows, merge_axes(xp, factors, axes)[0])
         if not return_sign:
@@ -225,6 +238,20 @@ def logsumexp(
         value, sign = xp.reshape(value, kept), None if sign is None else xp.reshape(sign, kept)
     value = _scalar(value)
     return SignedLogSumExp(value, _scalar(sign)) if return_sign else value
+
+
+def _promoted(xp: Any, dtype: Any, b: Any, x: Array) -> Any:
+    """The result's dtype beside factors that have one; a number has none, nor has a list beside a tensor."""
+    if not hasattr(b, "dtype") and not (isinstance(x, np.ndarray) and isinstance(b, list | tuple)):
+        return dtype
+    of_b = as_array_like("b", b, x).dtype
+    floating_array(xp.empty((0,), dtype=of_b, device=device(x)), "b")  # complex and wider ones are refused
+    if kind(x) == "other" and not is_floating(of_b):
+        return dtype
+    try:
+        return xp.result_type(dtype, of_b)
+    except TypeError:  # NumPy promotes bfloat16, which is another package's, with few others
+        return compute_dtype(xp, dtype, of_b)
 
 
 def _factors(xp: Any, b: Any, mask: Any, x: Array, dtype: Any) -> Array:

@@ -42,24 +42,18 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
         shape = geometry.forward(words, itemsize, limits)
         if shape is not None:
             return Plan("block.cu", ("softmax_blocks",), shape, shape.row_shared)
-        shape = geometry.staged(words, limits)
-        if shape is not None:
-            return Plan("staged.cu", ("softmax_staged",), shape, shape.row_shared)
     entries = ("pieces_summarise", "pieces_merge", "pieces_write")
     return Plan("split.cu", entries, geometry.split(itemsize), 0)
 
 
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
-    """As forward; rows that clusters keep in part have the rest read twice."""
+    """As forward."""
     short = geometry.lanes(words)
     if short is not None:
         return Plan("backward.cu", ("softmax_backward_rows",), short, 2 * short.threads * short.slots * 16)
     shape = geometry.backward(words, itemsize, limits)
     if shape is not None:
         return Plan("backward_block.cu", ("softmax_backward_blocks",), shape, 2 * shape.row_shared)
-    shape = geometry.backward_staged(words, limits)
-    if shape is not None:
-        return Plan("backward_staged.cu", ("softmax_backward_staged",), shape, 2 * shape.row_shared)
     entries = ("gradient_pieces_sum", "gradient_pieces_merge", "gradient_pieces_write")
     return Plan("backward_split.cu", entries, geometry.split(itemsize, arrays=2), 0)
 

@@ -21,7 +21,7 @@ from .._torch import (
     is_plain,
     once,
     records,
-    refuse_transforms,
+    stored,
     undecorated_apply,
 )
 
@@ -38,8 +38,7 @@ def normalised(name: str, x: Tensor, axis: Any, where: Any, dtype: Any, out: Ten
             else:
                 y = getattr(implementation("softmax", x, impl), name)(x, axis % ndim, dtype)
             return y
-    x = as_floating(x, "x")
-    refuse_transforms()
+    x = as_floating(x, "x", dtype)
     to = _result_dtype(x, dtype)
     axes = normalise_axes(axis, x.ndim)
     if out is not None:
@@ -65,8 +64,7 @@ def _into(name: str, x: Tensor, axes: Any, where: Any, to: torch.dtype, out: Ten
 
 def prepare_logsumexp(x: Tensor, axis: Any, dtype: Any, impl: str) -> tuple[Callable[..., Tensor], Tensor, Any, Any]:
     """What the public logsumexp needs of a tensor: (run(x, axis, dtype), x, axes, dtype)."""
-    x = as_floating(x, "x")
-    refuse_transforms()
+    x = as_floating(x, "x", dtype)
 
     def run(x: Tensor, axis: int, dtype: torch.dtype) -> Tensor:
         compute = torch.float64 if torch.float64 in (x.dtype, dtype) else torch.float32
@@ -152,7 +150,7 @@ class _Rows(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             dx = _differentiable_backward(grad, saved, y, name, axis, dtype)
         else:
-            dx = _backward(grad.resolve_neg() if grad.is_neg() else grad, saved, y, name, axis, dtype, impl)
+            dx = _backward(stored(grad), saved, y, name, axis, dtype, impl)
         return dx, None, None, None, None
 
 

@@ -21,14 +21,15 @@ def weighted_logsumexp(xp: Any, rows: Array, b: Array) -> tuple[Array, Array]:
 def _weighted(xp: Any, rows: Array, b: Array) -> tuple[Array, Array]:
     x = xp.where(b == 0, -xp.inf, xp.astype(rows, b.dtype))
     m = row_maximum(xp, x.detach() if is_tensor(x) else x)
-    at_most = xp.where(xp.isinf(m), 0.0, m)[..., None]
-    # At an infinite maximum only the infinite elements count, each with its b; elsewhere -inf adds exactly 0.
-    counts = xp.where(xp.isinf(x), x > 0, ~xp.isinf(m)[..., None])
-    terms = xp.where(counts, b * xp.exp(xp.where(counts & ~xp.isinf(x), x, at_most) - at_most), 0.0)
-    terms = xp.where(xp.isnan(x), xp.nan, terms)
+    infinite = xp.isinf(m)[..., None]
+    at_most = xp.where(infinite, 0.0, m[..., None])
+    # At an infinite maximum only infinite terms count, each with its b; elsewhere -inf adds exactly 0.
+    counts = xp.where(xp.isinf(x), x > 0, ~infinite | xp.isinf(b))
+    terms = xp.where(counts, b * xp.exp(xp.where(counts & ~xp.isinf(x) & ~infinite, x, at_most) - at_most), 0.0)
+    terms = xp.where(xp.isnan(x) | xp.isnan(b) | ((x == -xp.inf) & xp.isinf(b)), xp.nan, terms)
     value, sign = _logarithm(xp, terms)
     # inf - inf is not zero but unknown.
-    unknown = (m == xp.inf) & (sign == 0)
+    unknown = (m == xp.inf) & xp.any(terms > 0, axis=-1) & xp.any(terms < 0, axis=-1)
     return xp.where(unknown, xp.nan, value + xp.where(m == -xp.inf, 0.0, m)), xp.where(unknown, xp.nan, sign)
 
 
@@ -41,11 +42,16 @@ def _logarithm(xp: Any, terms: Array) -> tuple[Array, Array]:
     is_first = xp.arange(terms.shape[-1], device=device(terms)) == first
     lead = xp.sum(xp.where(is_first, terms, 0.0), axis=-1, dtype=terms.dtype)
     rest = xp.sum(xp.where(is_first, 0.0, terms), axis=-1, dtype=terms.dtype)
-    sign = xp.where(xp.isnan(total), total, xp.sign(total))
+    sign = _sign(xp, total)
     nothing = total == 0
     size = xp.where(nothing, 1.0, xp.abs(total))
     # |lead + rest| - 1 = (|lead| - 1) + rest with lead's sign: exact when |lead| is 1.
-    beyond = (xp.abs(lead) - 1.0) + rest * xp.sign(lead)
+    beyond = (xp.abs(lead) - 1.0) + rest * _sign(xp, lead)
     near = (xp.abs(beyond) < 0.5) & ~nothing
     value = xp.where(near, xp.log1p(xp.where(near, beyond, 0.0)), xp.log(size))
     return xp.where(nothing, -xp.inf, value), sign
+
+
+def _sign(xp: Any, x: Array) -> Array:
+    """-1, 0 or 1, NaN for NaN; xp.sign of array_api_compat waits for the device when a tensor is 0-d."""
+    return xp.where(xp.isnan(x), x, xp.astype(x > 0, x.dtype) - xp.astype(x < 0, x.dtype))
