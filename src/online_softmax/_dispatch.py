@@ -39,11 +39,18 @@ def device_type(x: Array) -> str:
 
 def implementation(operation: str, x: Array, impl: str) -> ModuleType:
     """The module that runs `operation` on x."""
+    if is_tensor(x):
+        return implementation_on(operation, x, impl)
     if not isinstance(impl, str):
         check_impl(impl)
-    if is_tensor(x):
-        return _pick(operation, "torch", device_type(x), impl)
     return _pick(operation, kind(x), "cpu", impl)
+
+
+def implementation_on(operation: str, x: Array, impl: str) -> ModuleType:
+    """The same for what is known to be a tensor."""
+    if not isinstance(impl, str):
+        check_impl(impl)
+    return _pick(operation, "torch", "cuda" if x.is_cuda else device_type(x), impl)
 
 
 @cache

@@ -21,6 +21,7 @@ from online_softmax._cuda.compile import Source  # noqa: E402
 from online_softmax._cuda.limits import Limits, limits_of  # noqa: E402
 from online_softmax.ops.cross_entropy.switches import Switches  # noqa: E402
 from online_softmax.ops.cross_entropy.switches import backward as plan_loss_backward  # noqa: E402
+from online_softmax.ops.cross_entropy.switches import batch as plan_batch  # noqa: E402
 from online_softmax.ops.cross_entropy.switches import plan as plan_loss  # noqa: E402
 from online_softmax.ops.softmax import plans  # noqa: E402
 
@@ -87,6 +88,8 @@ def sources_of(limits: Limits, whole_table: bool, half: int | None = None) -> se
     for dtype, switches, length in _shared(half, (BF16, F32), late, lengths):
         words = geometry.words_of(length, dtype.itemsize, False)
         found.update(plan_loss_backward(words).sources(dtype, switches))
+    for dtype, words in itertools.product((BF16, F32), (16, 32, 64, 128) if whole_table else (128,)):
+        found.update(plan_batch(1, words).sources(dtype, ON._replace(aux=False)))
     for switches in (ON, PROBABILITIES):
         words = geometry.words_of(5000, 2, False)
         found.update(plan_loss(words, BF16, switches, limits).sources(BF16, switches))

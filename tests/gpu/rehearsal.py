@@ -29,13 +29,13 @@ class _Nothing:
     def __call__(self, *_: Any) -> None:
         pass
 
-    def ready(self, _: int) -> tuple[()]:
+    def ready(self, *_: Any) -> tuple[()]:
         return ()
 
 
 def without_kernels() -> set[Source]:
     """From now on kernels do nothing, and are noted in the set; before any operation is imported."""
-    from online_softmax._cuda import launch
+    from online_softmax._cuda import launch, memory
 
     found: set[Source] = set()
 
@@ -45,6 +45,13 @@ def without_kernels() -> set[Source]:
 
     launch.load = load  # type: ignore[assignment]
     launch.stream_here = lambda _: None  # type: ignore[assignment]
+    launch.stream_there = lambda _: contextlib.nullcontext()  # type: ignore[assignment,return-value]
+    launch.launch_on = lambda *_: None
+
+    def empty(shape: tuple[int, ...], _: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device if device >= 0 else "cpu")
+
+    memory.empty = empty
     return found
 
 

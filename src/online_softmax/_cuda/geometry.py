@@ -169,10 +169,21 @@ def elementwise(words: int) -> Geometry:
     return within_warp(words, 4) or Geometry(128, 128, 4 if words <= 512 else 8, blocks=6)
 
 
+_LOSS_WITHIN_WARP = ((4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 4))  # lanes that share a row, words of each
+
+
+def loss_batch(words: int) -> Geometry | None:
+    """Cross-entropy as batch.cu takes it: rows as cuda.cu has them within a warp, all that there are in one block."""
+    for group, slots in _LOSS_WITHIN_WARP:
+        if words <= group * slots:
+            return Geometry(group, 1024 if slots == 1 else 512, slots)
+    return None
+
+
 def loss_in_registers(words: int, itemsize: int, limits: Limits, costly: int) -> Geometry | None:
     """Cross-entropy as cuda.cu takes it.  `costly` counts options that need registers for every element or record."""
     few = 8 if itemsize == 4 else 4
-    for group, slots in ((4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 4)):
+    for group, slots in _LOSS_WITHIN_WARP:
         if words <= group * slots:
             return Geometry(group, 128, slots)
     most = 384 if costly == 3 else 512  # threads a multiprocessor: 168 or 128 registers each

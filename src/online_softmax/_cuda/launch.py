@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -59,7 +60,7 @@ class Loaded:
         self._device, self._threads, self._cluster, self._shared = device, threads, cluster, shared
         self._early = early and _can_be_early(device)
         self._kernel = ObjectCode.from_cubin(cubin(source, device_limits(device).arch)).get_kernel(source.entry)
-        self._configs: dict[int, LaunchConfig] = {}
+        self._configs: dict[tuple[int, int | None], LaunchConfig] = {}
         attribute = driver.CUfunction_attribute
         handle = self._kernel.handle
         if shared:  # what is granted unasked, 48 KiB, has to hold the kernel's own variables too
@@ -78,19 +79,19 @@ class Loaded:
         blocks = occupancy.max_active_blocks_per_multiprocessor(self._threads, self._shared)
         return int(blocks) * device_limits(self._device).processors
 
-    def _config(self, grid: int) -> LaunchConfig:
+    def _config(self, grid: int, threads: int | None = None) -> LaunchConfig:
         more: dict[str, Any] = {"cluster": self._cluster} if self._cluster > 1 else {}
         if self._early:
             more["programmatic_stream_serialization"] = True
-        return LaunchConfig(grid=grid, block=self._threads, shmem_size=self._shared, **more)
+        return LaunchConfig(grid=grid, block=threads or self._threads, shmem_size=self._shared, **more)
 
-    def ready(self, grid: int) -> tuple[LaunchConfig, Kernel]:
-        """What `launch_on` takes between the stream and the arguments."""
-        config = self._configs.get(grid)
+    def ready(self, grid: int, threads: int | None = None) -> tuple[LaunchConfig, Kernel]:
+        """What `launch_on` takes between the stream and the arguments; fewer threads a block, if the kernel allows."""
+        config = self._configs.get((grid, threads))
         if config is None:
             if len(self._configs) >= _CONFIGS_KEPT:
                 self._configs.clear()
-            config = self._configs[grid] = self._config(grid)
+            config = self._configs[grid, threads] = self._config(grid, threads)
         return config, self._kernel
 
     def __call__(self, grid: int, *arguments: Any) -> None:
@@ -125,6 +126,14 @@ def stream_here(device: int) -> Stream | None:
     if _current_device() != device or not getattr(_thread, "bound", False):
         return None
     return _streams.get((device, _current_stream(device))) or _stream(device)
+
+
+@contextmanager
+def stream_there(device: int) -> Iterator[Stream]:
+    """The same for any thread and any current device: for the time of the block, all is as a launch needs it."""
+    with torch.cuda.device(device):
+        _bind()
+        yield _stream(device)
 
 
 def _stream(device: int) -> Stream:

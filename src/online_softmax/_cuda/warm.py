@@ -35,10 +35,10 @@ def warm_up(
     """Compile and load the CUDA kernels that calls on rows of these lengths need, forward and backward.
 
     Without it the first call of each kind compiles its kernel, about a second, and keeps it on disk for later
-    processes. A kernel depends on a row's length and dtype and on which options are used, not on how many rows there
-    are and not on the options' values. What is compiled is for rows along the last axis that lie one after another, in
-    memory that starts on 16 bytes, as that of a new tensor does; results have the input's dtype, or autocast's where
-    this is called inside `torch.autocast`.
+    processes. A kernel depends on a row's length and dtype and on which options are used, not on the options' values,
+    and on how many rows there are only where they are few, which is seen to as well. What is compiled is for rows along
+    the last axis that lie one after another, in memory that starts on 16 bytes, as that of a new tensor does; results
+    have the input's dtype, or autocast's where this is called inside `torch.autocast`.
 
     Parameters
     ----------
@@ -217,20 +217,23 @@ def _warm_cross_entropy(wanted: _Wanted, length: int, dtype: torch.dtype, device
     import torch
 
     from ..ops.cross_entropy.api import cross_entropy, cross_entropy_with_grad
+    from ..ops.cross_entropy.cuda import MOST_SCALED_BY_TORCH
 
     options: dict[str, Any] = {**wanted.options._asdict(), "return_aux": wanted.return_aux, "impl": "cuda"}
-    shape = (1, length) if wanted.target_dtype.is_floating_point else (1,)
-    target = torch.zeros(shape, dtype=wanted.target_dtype, device=device)
     weight = torch.ones(length, device=device) if wanted.weight else None
-    x = torch.zeros(1, length, dtype=dtype, device=device)
-    cross_entropy_with_grad(x, target, weight, **options)
-    cross_entropy(x, target, weight, **options)
-    # The reduced loss makes its gradient in forward (but in fp16), the unreduced one in backward.
-    x.requires_grad_()
-    for reduction in ("mean", "none"):
-        result = cross_entropy(x, target, weight, **{**options, "reduction": reduction})
-        loss = result[0] if wanted.return_aux else result
-        torch.autograd.grad(loss, x, torch.ones_like(loss))
+    # One block may take all rows of a small batch, and torch scales its gradient.
+    for rows in {1, MOST_SCALED_BY_TORCH // length + 1}:
+        shape = (rows, length) if wanted.target_dtype.is_floating_point else (rows,)
+        target = torch.zeros(shape, dtype=wanted.target_dtype, device=device)
+        x = torch.zeros(rows, length, dtype=dtype, device=device)
+        cross_entropy_with_grad(x, target, weight, **options)
+        cross_entropy(x, target, weight, **options)
+        # The reduced loss makes its gradient in forward (but in fp16), the unreduced one in backward.
+        x.requires_grad_()
+        for reduction in ("mean", "none"):
+            result = cross_entropy(x, target, weight, **{**options, "reduction": reduction})
+            loss = result[0] if wanted.return_aux else result
+            torch.autograd.grad(loss, x, torch.ones_like(loss))
 
 
 def _warm_merge_attention(wanted: _Wanted, length: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -21,15 +21,17 @@ from .._arrays import refuse_transforms as refuse_transforms
 # Everything the operators need stays alive as long as this does.
 LIBRARY = torch.library.Library("online_softmax", "DEF")
 
-# By names of their own, which are found in half the time.
-_innermost_transform = torch._C._functorch.peek_interpreter_stack
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_PLAIN = (Tensor, torch.nn.Parameter)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+# In a step with a backward of its own thread, every look-up finds cold caches: these are found once.
+_compiling = torch.compiler.is_dynamo_compiling  # where else one compiles, tensors are fake ones or a mode is on
+_strided = torch.strided
+_transforms = torch._C._functorch.peek_interpreter_stack
+in_transform = torch._C._functorch.is_functorch_wrapped_tensor
 _modes = torch._C._len_torch_dispatch_stack
 _trace = torch._C._get_tracing_state
 _has_storage = torch._C._has_storage
-
-_PLAIN = (Tensor, torch.nn.Parameter)
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def is_ordinary(x: Tensor) -> bool:
@@ -38,13 +40,13 @@ def is_ordinary(x: Tensor) -> bool:
     Small calls are nothing but overhead: this is asked first, and what says no goes the long way, to its own error.
     """
     return (
-        not torch.compiler.is_compiling()
+        not _compiling()
         and type(x) in _PLAIN
         and x.dtype in _FLOATS
-        and x.layout is torch.strided
+        and x.layout is _strided
         and not (x.is_nested or x.is_meta or x.is_neg())
-        and _innermost_transform() is None
-        and not _is_wrapped(x)  # one that has left its transform
+        and _transforms() is None
+        and not in_transform(x)  # one that has left its transform
         and forward_ad._current_level < 0
         and not _modes()
         and _trace() is None
@@ -103,6 +105,13 @@ def undecorated_apply(function: type[torch.autograd.Function]) -> Callable[..., 
     """
     found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return found
+
+
+def undecorated_backward(function: type[torch.autograd.Function]) -> None:
+    """Let the engine call `function.backward` itself, and not by way of torch's search for it."""
+    node: Any = getattr(function, "_backward_cls", None)
+    if node is not None:
+        node.apply = function.backward
 
 
 def stored(grad: Any) -> Any:

@@ -87,11 +87,11 @@ def cross_entropy(
     Source: Milakov & Gimelshein 2018 (arXiv:1805.02867) for the normaliser; torch.nn.CrossEntropyLoss for the options.
     """
     options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
+    if weight is num_items is None and inplace is return_aux is False and _torch_op is not None:
+        loss = _torch_op.loss_of_rows(input, target, options, impl)
+        if loss is not None:
+            return loss
     inplace, return_aux = flag("inplace", inplace), flag("return_aux", return_aux)
-    if weight is num_items is None and not (inplace or return_aux) and is_tensor(input):
-        tensors = _tensors()
-        if tensors.are_rows_and_indices(input, target):
-            return tensors.loss_of_rows(input, target, options, impl)
     ready = _prepared(input, target, weight, num_items, options)
     if is_tensor(ready.logits):
         return _answer(_tensors().cross_entropy(ready, input, inplace, return_aux, impl), ready, return_aux)

@@ -40,6 +40,10 @@ class Prepared(NamedTuple):
     to_input: Callable[[Array], Array]
 
 
+_USUAL = Options()
+_DEFAULTS = tuple(_USUAL)
+
+
 def make_options(
     ignore_index: int,
     reduction: str,
@@ -50,6 +54,11 @@ def make_options(
     input: Any = None,
 ) -> Options:
     """The options that are plain values, beside the logits or input; an error names the one that cannot be."""
+    plain = (
+        softcap is None and type(ignore_index) is int and type(label_smoothing) is type(scale) is type(z_loss) is float
+    )
+    if plain and (ignore_index, reduction, label_smoothing, scale, None, z_loss) == _DEFAULTS:  # which need no check
+        return _USUAL
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction is {reduction!r}; wanted 'none', 'mean' or 'sum'")
     ignore_index = integer("ignore_index", ignore_index)

@@ -8,15 +8,16 @@ import torch
 
 from ..._cuda import ready
 from ..._cuda.compile import Source
-from ..._cuda.launch import launch_on, load, stream_here
+from ..._cuda.launch import launch_on, load, stream_here, stream_there
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
-from . import kernels
+from . import batch, kernels
 from .again import Call
+from .batch import Batch
 from .options import HEAD_BYTES, Forward, Options, Packed
 from .totals import Totals
 
-__all__ = ["backward", "forward", "rescale"]
+__all__ = ["again", "backward", "forward", "rescale"]
 
 
 def _side_by_side(x: torch.Tensor) -> torch.Tensor:
@@ -46,6 +47,18 @@ def _gradient(logits: torch.Tensor, gradient: Any) -> tuple[torch.Tensor | None,
     return torch.empty(logits.shape, dtype=logits.dtype, device=logits.device), gradient
 
 
+def again(logits: torch.Tensor, target: torch.Tensor, options: Options, gradient: Any) -> Packed | None:
+    """forward of a call like an earlier one, without weight, number of items and aux; None where it is the first.
+
+    Whether target fits logits needs no check: it did.
+    """
+    of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
+    of_target = target.get_device(), target.dtype, target.shape, target.stride()
+    call: Call | Batch | None = ready.find(("loss", of_logits, of_target, None, True, gradient, options))
+    stream = None if call is None else stream_here(call.device)
+    return None if call is None or stream is None else call(stream, logits, target, None, None)
+
+
 def forward(
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -59,13 +72,20 @@ def forward(
     """Loss, row summaries and, if asked for, the gradient, from one read of the logits."""
     key = None
     if not aux and (gradient is None or gradient is True) and not isinstance(num_items, torch.Tensor):
-        layout = (logits.shape, logits.stride(), logits.data_ptr() % 16, target.dtype, target.stride())
+        of_logits = logits.get_device(), logits.dtype, logits.shape, logits.stride(), logits.data_ptr() % 16
+        of_target = target.get_device(), target.dtype, target.shape, target.stride()
         weights = None if weight is None else weight.data_ptr() % 16
-        key = ("loss", logits.get_device(), logits.dtype, layout, weights, num_items is None, gradient, options)
-        call: Call | None = ready.find(key)
+        key = ("loss", of_logits, of_target, weights, num_items is None, gradient, options)  # as in again
+        call: Call | Batch | None = ready.find(key)
+        if call is None:
+            call = batch.fitting(logits, target, weight, options, gradient is not None)
+            if call is not None:
+                ready.keep_any(key, call)
         if call is not None:
             stream = stream_here(call.device)
             if stream is not None:
+                return call(stream, logits, target, weight, num_items)
+            with stream_there(call.device) as stream:
                 return call(stream, logits, target, weight, num_items)
     rows = logits.shape[0]
     compute = compute_dtype(logits.dtype)
@@ -150,6 +170,8 @@ def backward(
 
 
 _SCALED_AT_ONCE = 512  # threads of a block
+MOST_SCALED_BY_TORCH = 2**16
+"""Elements of a gradient that torch's multiplication scales: there one call is what counts."""
 
 
 def _load_rescale(gradient: torch.Tensor) -> Ready:
@@ -163,8 +185,11 @@ def _load_rescale(gradient: torch.Tensor) -> Ready:
 
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
-    """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1."""
-    device, dtype, size = gradient.get_device(), gradient.dtype, gradient.numel()
+    """`gradient` times a 0-d tensor, in place; nothing is touched when that is 1, unless little could be."""
+    dtype, size = gradient.dtype, gradient.numel()
+    if size <= MOST_SCALED_BY_TORCH and grad_loss.dtype is dtype:
+        return gradient.mul_(grad_loss)  # the engine's thread has nothing of Python in its caches: one call
+    device, grad_loss = gradient.get_device(), grad_loss.resolve_neg()
     if not gradient.is_contiguous():
         return gradient.mul_(grad_loss.to(dtype))
     if not size:

@@ -42,9 +42,10 @@ def _backward_kernels(
     return load(device, gradient, chosen.shape.threads), load(device, masses, MASS_THREADS), chosen.shape
 
 
-def _switches(
+def switches_of(
     target: torch.Tensor, weight: torch.Tensor | None, options: Options, aux: bool, gradient: bool
 ) -> Switches:
+    """What is compiled in for a call with these arguments."""
     return Switches(
         target.dtype,
         weight is not None,
@@ -57,7 +58,8 @@ def _switches(
     )
 
 
-def _words(logits: torch.Tensor) -> int:
+def words_of(logits: torch.Tensor) -> int:
+    """16-byte words of a row."""
     size = logits.element_size()
     aligned = logits.data_ptr() % 16 == 0 and logits.stride(0) * size % 16 == 0
     return geometry.words_of(logits.shape[1], size, aligned)
@@ -121,8 +123,8 @@ def run(
         return _again(ready.kernel, ready.grid, sizes, target.stride(0), given) if aux is None else None
     rows, classes = logits.shape
     step = logits.stride(0)
-    words = _words(logits)
-    switches = _switches(target, weight, options, aux is not None, gradient is not None)
+    words = words_of(logits)
+    switches = switches_of(target, weight, options, aux is not None, gradient is not None)
     kernels, chosen = _kernels(logits.get_device(), logits.dtype, words, switches)
     given = chosen.given(options, classes)
     if chosen.file != "split.cu":
@@ -181,8 +183,8 @@ def backward(
     """Launch over all rows.  Classes lie side by side in logits, gradient and target; lse and lse_low are contiguous,
     and they and the incoming gradients are in the compute dtype."""
     rows, classes = logits.shape
-    words = _words(logits)
-    switches = _switches(target, weight, options, aux=False, gradient=True)
+    words = words_of(logits)
+    switches = switches_of(target, weight, options, aux=False, gradient=True)
     device = logits.get_device()
     write, add, shape = _backward_kernels(device, logits.dtype, words, switches)
     labels = (target.data_ptr(), target.stride(0), _at(weight))

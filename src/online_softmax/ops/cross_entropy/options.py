@@ -81,13 +81,13 @@ class Packed:
     """A Forward of a mean or sum without aux, with what backward may need in one array: a small call is done sooner
     than three views of it are made, and most backwards want none of them."""
 
-    __slots__ = ("gradient", "loss", "packed")
+    __slots__ = ("gradient", "loss", "to_keep")
 
     z_loss = predicted = entropy = None
 
     def __init__(self, loss: Array, packed: Array, gradient: Any) -> None:
         self.loss, self.gradient = loss, gradient
-        self.packed = packed
+        self.to_keep = (packed,)
         """HEAD_BYTES with the divisors in front, then the rows' losses, lse and lse_low."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -97,12 +97,7 @@ class Packed:
     @property
     def saved(self) -> Saved:
         """The part for backward."""
-        return Saved.unpacked(self.packed)
-
-    @property
-    def to_keep(self) -> tuple[Array, ...]:
-        """The same in one array."""
-        return (self.packed,)
+        return Saved.unpacked(*self.to_keep)
 
     @property
     def lse(self) -> Array:

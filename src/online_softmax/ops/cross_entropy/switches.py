@@ -102,6 +102,14 @@ def _capped(words: int, dtype: torch.dtype, limits: Limits) -> Plan | None:
     return Plan("softcap.cu", ("cross_entropy_softcap",), shape, shape.slots * shape.threads * 16, macros, given)
 
 
+def batch(rows: int, words: int) -> Plan | None:
+    """For labels, without aux: one launch, where one block holds all rows."""
+    shape = geometry.loss_batch(words)
+    if shape is None or not 0 < rows <= shape.threads // shape.group:
+        return None
+    return Plan("batch.cu", ("cross_entropy_batch",), shape, 0)
+
+
 def plan(words: int, dtype: torch.dtype, switches: Switches, limits: Limits) -> Plan:
     """Once read while a cluster can hold the row, else split over blocks and read twice."""
     of_indices = not (switches.target.is_floating_point or switches.aux)

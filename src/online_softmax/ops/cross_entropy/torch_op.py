@@ -15,28 +15,34 @@ import torch
 from torch import Tensor
 
 from ..._arrays import namespace
-from ..._dispatch import implementation
+from ..._dispatch import implementation, implementation_on
 from ..._out import shares_memory_with_itself
-from .._torch import is_ordinary, is_plain, records, stored, undecorated_apply
+from .._torch import (
+    in_transform,
+    is_ordinary,
+    is_plain,
+    records,
+    stored,
+    undecorated_apply,
+    undecorated_backward,
+)
 from . import torch_operator
 from .arguments import Prepared, check_range
 from .gradient import gradient_rows
 from .options import Forward, Options, Packed, Saved
 from .terms import capped
 
+# Found once: in a step whose backward runs on another thread, every look-up finds cold caches.
+_INDEX, _HALF, _STRIDED = torch.int64, torch.float16, torch.strided
+_grad_enabled = torch.is_grad_enabled
+
 __all__ = ["are_rows_and_indices", "cross_entropy", "loss_of_rows", "operators"]
 
 
-def are_rows_and_indices(input: Tensor, target: Any) -> bool:
-    """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
+def _fit(input: Tensor, target: Tensor) -> bool:
+    """Whether the logits are (M, C), with M class indices beside them."""
     return (
-        is_ordinary(input)
-        and type(target) is Tensor
-        and target.dtype is torch.int64
-        and target.layout is torch.strided
-        and not (target.is_nested or target.is_meta)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(target)  # as is_ordinary asks of input
-        and input.ndim == 2
+        input.ndim == 2
         and target.ndim == 1
         and target.shape[0] == input.shape[0]
         and target.get_device() == input.get_device()
@@ -44,15 +50,47 @@ def are_rows_and_indices(input: Tensor, target: Any) -> bool:
     )
 
 
-def loss_of_rows(logits: Tensor, target: Tensor, options: Options, impl: str) -> Tensor:
-    """The loss of what `are_rows_and_indices` has passed, with nothing else asked for."""
-    if logits.is_cpu:
-        check_range(target, logits.shape[1], options.ignore_index, target.shape)
-    module = implementation("cross_entropy", logits, impl)
-    if not records(logits):
-        loss: Tensor = module.forward(logits, target, None, None, options).loss
-        return loss
-    loss = _recorded(logits, target, None, (None, options, False, False, module))
+def are_rows_and_indices(input: Any, target: Any) -> bool:
+    """Whether these are ordinary (M, C) logits and, beside them, M class indices of int64."""
+    return (
+        is_ordinary(input)
+        and type(target) is Tensor
+        and target.dtype is _INDEX
+        and target.layout is _STRIDED
+        and not (target.is_nested or target.is_meta)
+        and not in_transform(target)  # as is_ordinary asks of input
+        and _fit(input, target)
+    )
+
+
+def loss_of_rows(logits: Any, target: Any, options: Options, impl: str) -> Tensor | None:
+    """The loss of what `are_rows_and_indices` passes, with nothing else asked for; None for all else."""
+    # As are_rows_and_indices, but that a call like an earlier one needs not ask whether target fits.
+    if not (
+        is_ordinary(logits)
+        and type(target) is Tensor
+        and target.dtype is _INDEX
+        and target.layout is _STRIDED
+        and not (target.is_nested or target.is_meta)
+        and not in_transform(target)
+    ):
+        return None
+    module = implementation_on("cross_entropy", logits, impl)
+    recorded = logits.requires_grad and _grad_enabled()
+    again = getattr(module, "again", None)
+    result: Any = None
+    if again is not None:
+        made = recorded and options.reduction != "none" and logits.dtype is not _HALF  # made_in_forward
+        result = again(logits, target, options, made or None)
+    if result is None:
+        if not _fit(logits, target):
+            return None
+        if logits.is_cpu:
+            check_range(target, logits.shape[1], options.ignore_index, target.shape)
+        if not recorded:
+            result = module.forward(logits, target, None, None, options)
+    how = None, options, False, False, module, result
+    loss: Tensor = _recorded(logits, target, None, how) if recorded else result.loss
     return loss
 
 
@@ -76,7 +114,7 @@ def cross_entropy(ready: Prepared, input: Tensor, inplace: bool, aux: bool, impl
     if not records(logits, target):
         result: Forward | Packed = module.forward(logits, target, weight, num_items, options, aux=aux)
         return result
-    outputs = _CrossEntropy.apply(logits, target, weight, (num_items, options, inplace, aux, module))
+    outputs = _CrossEntropy.apply(logits, target, weight, (num_items, options, inplace, aux, module, None))
     if not aux:
         return Forward(outputs, *(None,) * 7)
     loss, lse, z_loss, predicted, entropy = outputs
@@ -110,20 +148,23 @@ class _CrossEntropy(torch.autograd.Function):
         logits: Tensor,
         target: Tensor,
         weight: Tensor | None,
-        how: tuple[Any, Options, bool, bool, ModuleType],
+        how: tuple[Any, Options, bool, bool, ModuleType, Packed | None],
     ) -> Any:
-        num_items, options, inplace, aux, module = how
-        # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
-        early = ctx.needs_input_grad[0] and made_in_forward(logits, options) and not (inplace and aux)
-        into = (logits.detach() if inplace else True) if early else None
-        result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
+        num_items, options, inplace, aux, module, result = how
+        soft = False
+        if result is None:
+            wanted, soft, *_ = ctx.needs_input_grad
+            # With aux, a gradient may come into lse too, and needs the logits: in place they must last until backward.
+            early = wanted and made_in_forward(logits, options) and not (inplace and aux)
+            into = (logits.detach() if inplace else True) if early else None
+            result = module.forward(logits, target, weight, num_items, options, aux=aux, gradient=into)
         ctx.gradient = result.gradient
-        if early and inplace:
-            torch.autograd.graph.increment_version(logits)
-        ctx.overwritten = early and inplace
-        ctx.how = options, inplace, module
-        held = None if ctx.overwritten else logits
-        ctx.save_for_backward(held, target, weight, *result.to_keep)
+        ctx.how = options, inplace, module, soft
+        if inplace:
+            ctx.overwritten = early
+            if early:
+                torch.autograd.graph.increment_version(logits)
+        ctx.save_for_backward(None if inplace and early else logits, target, weight, *result.to_keep)
         ctx.set_materialize_grads(False)
         if not aux:
             return result.loss
@@ -132,17 +173,18 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> Any:
-        again = torch.is_grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
-        wanted, wanted_target, *_ = ctx.needs_input_grad
-        options, inplace, module = ctx.how
+        again = _grad_enabled()  # create_graph=True: the gradient itself is to be differentiated
+        options, inplace, module, soft = ctx.how
         gradient = ctx.gradient
-        if gradient is not None and grad_lse is None and grad_loss is not None and not again and not wanted_target:
+        alone = grad_loss is not None and grad_lse is None and not (soft and ctx.needs_input_grad[1])
+        if gradient is not None and alone and not again:
             ctx.gradient = None
             return module.rescale(gradient, stored(grad_loss)), None, None, None
+        wanted, wanted_target, *_ = ctx.needs_input_grad
         if grad_loss is None and grad_lse is None:
             return None, None, None, None
         grad_loss, grad_lse = stored(grad_loss), stored(grad_lse)
-        if ctx.overwritten or (inplace and (again or wanted_target)):
+        if inplace and (ctx.overwritten or again or wanted_target):
             raise RuntimeError(
                 "cross_entropy(inplace=True) has given the logits' memory to the first gradient: a second backward, "
                 "second derivatives and gradients of probability targets need inplace=False"
@@ -167,6 +209,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 _recorded = undecorated_apply(_CrossEntropy)
+undecorated_backward(_CrossEntropy)
 
 
 def made_in_forward(logits: Tensor, options: Options) -> bool:

@@ -1,7 +1,6 @@
 // Sums over the rows of a batch: the divisors of "mean" before the loss, and the loss from the rows' losses after it.
-// In fp64 and in an order that depends on the number of rows alone: the same bits every run.
 #include "../../_cuda/async.cuh"
-#include "../../_cuda/functions.cuh"
+#include "totals.cuh"
 
 using namespace online_softmax;
 
@@ -9,17 +8,9 @@ using Compute = COMPUTE;
 using Label = LABEL;
 constexpr int kThreads = 512;
 
-struct Pair { double first, second; };
-
-// The sums of all threads' pairs, in thread 0.
-__device__ Pair block_sum(Pair mine) {
+__device__ Pair sum_of_block(Pair mine) {
     __shared__ Pair of_warp[kThreads / 32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    mine = {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
-    if (lane == 0) of_warp[warp] = mine;
-    __syncthreads();
-    mine = lane < kThreads / 32 ? of_warp[lane] : Pair{0, 0};
-    return {lane_sum<32>(mine.first), lane_sum<32>(mine.second)};
+    return block_sum(mine, of_warp, kThreads / 32);
 }
 
 // load(row) for the rows from `from` to `to` that fall to this thread, `step` apart, many together: all of them are asked for
@@ -48,7 +39,7 @@ __device__ __forceinline__ void for_all_rows(int64 rows, int64 blocks, Load load
 
 // Of at most kThreads blocks.
 __device__ Pair sum_of_pairs(const Pair* partial, int64 count) {
-    return block_sum(threadIdx.x < count ? partial[threadIdx.x] : Pair{0, 0});
+    return sum_of_block(threadIdx.x < count ? partial[threadIdx.x] : Pair{0, 0});
 }
 
 // The class weights as row kernels take them (weights.cuh), by kWeighing blocks, `block` one of them: the sum of its share
@@ -67,12 +58,9 @@ __device__ void weigh_classes(int block, const Compute* weight, int64 classes, C
         for (int later = 0; later < 4; ++later)
             if (c >= later) copies[later * shift + c - later] = one;
     });
-    const Pair all = block_sum({sum, 0});
+    const Pair all = sum_of_block({sum, 0});
     if (threadIdx.x == 0) weighed[block] = Compute(all.first);
 }
-
-// What "mean" divides by: NaN for 0, so that loss and gradient of rows that are kept, but weigh nothing together, are NaN.
-__device__ Compute divisor_of(Compute sum) { return sum == Compute(0) ? not_a_number<Compute>() : sum; }
 
 // (sum of the kept rows' class weights, number of kept rows), by `counting` blocks.  A label that is no class makes a
 // weighted sum NaN.  Both are *given, or `number`, where there are no labels to count.  Further blocks weigh classes.
@@ -108,7 +96,7 @@ count_rows(const Label* labels, const Compute* weight, const Compute* given, Pai
             sum.first += there && row.kept ? double(row.weight) : 0, sum.second += there && row.kept;
         });
     }
-    sum = block_sum(sum);
+    sum = sum_of_block(sum);
     if (threadIdx.x != 0) return;
     if (counting > 1) partial[blockIdx.x] = sum;
     else divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
@@ -118,11 +106,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 count_finish(const Pair* partial, int64 count, Compute* divisors) {
     const Pair sum = sum_of_pairs(partial, count);
     if (threadIdx.x == 0) divisors[0] = divisor_of(Compute(sum.first)), divisors[1] = divisor_of(Compute(sum.second));
-}
-
-__device__ Compute reduced(Pair sum, const Compute* divisors, double z_loss) {
-    const double of_classes = sum.first / double(__ldcg(divisors));
-    return Compute(z_loss == 0 ? of_classes : of_classes + z_loss * sum.second / double(__ldcg(divisors + 1)));
 }
 
 // sum of losses / divisors[0] + z_loss * sum of lse^2 of kept rows / divisors[1].  What rows and divisors are is read past
@@ -143,14 +126,14 @@ loss_rows(const Compute* losses, const Compute* lses, const Label* labels, Pair*
             sum.second += there && row.kept ? double(row.lse) * double(row.lse) : 0;
         });
     }
-    sum = block_sum(sum);
+    sum = sum_of_block(sum);
     if (threadIdx.x != 0) return;
     if (gridDim.x > 1) partial[blockIdx.x] = sum;
-    else *loss = reduced(sum, divisors, z_loss);
+    else *loss = reduced(sum, __ldcg(divisors), __ldcg(divisors + 1), z_loss);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
 loss_finish(const Pair* partial, int64 count, double z_loss, const Compute* divisors, Compute* loss) {
     const Pair sum = sum_of_pairs(partial, count);
-    if (threadIdx.x == 0) *loss = reduced(sum, divisors, z_loss);
+    if (threadIdx.x == 0) *loss = reduced(sum, __ldcg(divisors), __ldcg(divisors + 1), z_loss);
 }
