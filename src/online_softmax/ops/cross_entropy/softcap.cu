@@ -158,8 +158,7 @@ cross_entropy_softcap(const Input* logits, Input* gradient, int64 rows, int clas
     if (const Compute* const records = exchange.collect()) {
         const State<Compute> state = merge_records<Compute, 2>(records, ExpOfUnits());
         sums.m = state.m * kPerUnit, sums.s = state.s;
-        const Compute on_class = kept && class_divisor != Compute(0) ? reciprocal(class_divisor) : Compute(0);
-        const Compute on_row = kZLoss && row_divisor != Compute(0) ? reciprocal(row_divisor) : Compute(0);
+        const Compute on_class = kept ? over(class_divisor) : Compute(0), on_row = kZLoss ? over(row_divisor) : Compute(0);
         Told told;
         told.reference = state.m == -infinity<Compute>() ? Compute(0) : state.m;
         told.inverse = result.probability_factor(sums.m), told.on_class = on_class;
