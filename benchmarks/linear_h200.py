@@ -1,6 +1,6 @@
 """Linear + cross-entropy on one GPU: time in logits products of the same run, scratch memory, error against float64.
 
-    PYTHONPATH=src python benchmarks/linear_h200.py [--seconds 120] [--output linear.jsonl]
+    PYTHONPATH=src python benchmarks/linear_h200.py [--seconds 120] [--shapes 2048x4096x32000 …] [--output linear.jsonl]
 
 One JSON object a line, as soon as it is known: {"shape", "library", "products", "idle", "ms", "scratch", "peak",
 "dx", "dw"} or {"shape", "library", "refused"}.  `products` is a median over interleaved rounds, over that of one
@@ -41,6 +41,12 @@ HOT_MS, MOST_HOT_MS = 20.0, 60.0
 COMPILING = 0.3  # of the time, at most
 SETTING_UP = 2.5  # seconds a shape, about
 PUBLISHED = {(4096, 4096, 128256): 17.3}  # ms, quack on an H200
+
+
+def shape_of(text: str) -> tuple[int, int, int]:
+    """Of "2048x4096x32000"."""
+    tokens, hidden, classes = map(int, text.split("x"))
+    return tokens, hidden, classes
 
 
 def truth(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -210,6 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=120.0, help="no new shape is begun after that long")
     parser.add_argument("--output", default=None)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES + LIGERS, type=shape_of, help="TOKENSxHIDDENxCLASSES …")
     parser.add_argument("--tiny", action="store_true", help="one small shape on the CPU, to see that this runs")
     args = parser.parse_args(arguments)
     device = "cpu" if args.tiny else "cuda"
@@ -224,19 +231,20 @@ def main(arguments: list[str] | None = None) -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     emit({"record": "machine", "device": name, "torch": torch.__version__, "implementations": availability()})
     skip: dict[str, str] = {}
-    shapes, end = TINY if args.tiny else [*SHAPES, *LIGERS], start + args.seconds
+    shapes, end = TINY if args.tiny else args.shapes, start + args.seconds
+    published = [shape for shape in shapes if shape in PUBLISHED]
     if device == "cuda":
         emit({"record": "compiled", "seconds": round(compile_all_ahead(shapes, COMPILING * args.seconds), 1)})
     turns = [(shape, contestants()) for shape in shapes]
     if not args.tiny:
-        turns += [*((shape, slower()) for shape in shapes), *((shape, slowest()) for shape in SHAPES)]
+        turns += [*((shape, slower()) for shape in shapes), *((shape, slowest()) for shape in published)]
     for turn, (shape, makers) in enumerate(turns):
         left = end - time.monotonic()
         if left < 0:
             emit({"shape": shape, "refused": "no time left"})
             continue
         try:
-            of_others = max(len(turns) - len(SHAPES), turn + 1) - turn  # quack has what is left at the end
+            of_others = max(len(turns) - len(published), turn + 1) - turn  # quack has what is left at the end
             seconds = min(5.0, max(1.0, left / of_others - SETTING_UP))
             measure(shape, makers, device, end, seconds, skip, emit)
         except Exception as problem:

@@ -8,6 +8,7 @@ from .._arguments import integer
 from . import _native as _native  # for the operations too
 
 _threads: int | None = None
+_MOST_THREADS = max(64, 4 * (os.cpu_count() or 1))
 
 
 def set_num_threads(n: int) -> None:
@@ -18,7 +19,8 @@ def set_num_threads(n: int) -> None:
     Parameters
     ----------
     n : int
-        At least 1.  The default is the number of cores this process may run on.
+        At least 1.  The default is the number of cores this process may run on; beyond four times the machine's
+        cores (or 64) no further threads are started.
 
     Raises
     ------
@@ -31,7 +33,7 @@ def set_num_threads(n: int) -> None:
     n = integer("n", n)
     if n < 1:
         raise ValueError(f"n is {n}; wanted at least 1")
-    _threads = min(n, 2**31 - 1)  # the kernels' int
+    _threads = min(n, _MOST_THREADS)
 
 
 def set_kept_memory(n_bytes: int) -> None:

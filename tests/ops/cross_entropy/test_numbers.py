@@ -130,7 +130,8 @@ def test_memory_beyond_64_bits(n_bytes):
         osm.set_kept_memory(n_bytes)
 
 
-def test_more_threads_than_an_int_counts(monkeypatch):
+def test_more_threads_than_any_machine_has(monkeypatch):
     monkeypatch.setattr(osm._cpu, "_threads", None)
     osm.set_num_threads(2**40)
+    assert osm._cpu.num_threads() < 10**4
     assert osm.softmax(np.zeros((512, 128), np.float32)).sum() == 512
