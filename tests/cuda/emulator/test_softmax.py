@@ -26,6 +26,7 @@ NAMES = ("softmax", "log_softmax", "logsumexp")
 # How a row is taken -> (the largest cluster that is granted, what the shape is like).
 REGIMES = {
     "some lanes of a warp": (16, lambda shape: shape.group == 8),
+    "half a warp": (16, lambda shape: shape.group == 16 and shape.slots > 1),
     "a warp": (16, lambda shape: shape.group == 32 and shape.slots > 1),
     "a few warps": (16, lambda shape: 32 < shape.group < shape.threads),
     "a block": (16, lambda shape: shape.group > 32 and shape.group == shape.threads),
@@ -35,10 +36,10 @@ REGIMES = {
     "pieces": (0, lambda shape: shape.threads == 512),
 }
 CASES = [
-    *(("softmax", regime, F32) for regime in REGIMES),
+    *(("softmax", regime, F32) for regime in REGIMES if regime != "half a warp"),
     *(("log_softmax", regime, BF16) for regime in REGIMES),
     *(("log_softmax", regime, F32) for regime in ("a warp", "a few warps", "words held and kept", "pieces")),
-    *(("softmax", regime, F16) for regime in ("some lanes of a warp", "a cluster of sixteen")),
+    *(("softmax", regime, F16) for regime in ("some lanes of a warp", "half a warp", "a cluster of sixteen")),
     ("softmax", "a block", F64),
     *(("logsumexp", regime, F32) for regime in ("some lanes of a warp", "a block", "pieces")),
     ("logsumexp", "a block", BF16),

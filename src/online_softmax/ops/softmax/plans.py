@@ -31,7 +31,8 @@ class Plan(NamedTuple):
 
 def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
     """By lanes of a warp, by blocks and clusters that keep the row, or split over blocks and read twice."""
-    short = geometry.lanes(words, (1, 4) if operation == LOGSUMEXP else (1, 2, 4))
+    slots = (1, 4) if operation == LOGSUMEXP else (1, 2) if itemsize == 2 else (1, 2, 4)
+    short = geometry.lanes(words, slots)
     if short is not None:
         return Plan("cuda.cu", ("softmax_rows",), short._replace(blocks=8 if itemsize < 8 else 1), 0)
     if operation == LOGSUMEXP:
