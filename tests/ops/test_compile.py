@@ -25,6 +25,8 @@ EAGER = "cross_entropy in place"
 ALL = {name: lambda a, call=call: call(a, "auto") for name, call in CALLS.items() if name != EAGER} | MORE
 
 
+# The compiler's own: it makes an instance of what it follows.
+@pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")
 def test_one_graph_gives_the_values_of_eager_mode():
     """One graph of all calls, which takes half the time of one each; what stops it is named in the error."""
     torch._dynamo.reset()
