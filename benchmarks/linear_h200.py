@@ -31,6 +31,7 @@ import torch
 from linear_contestants import Call, Case, compile_all_ahead, contestants, make, slower, slowest
 
 from online_softmax._dispatch import availability
+from online_softmax.bench.record import commit
 
 SHAPES = [(4096, 4096, 128256), (8192, 4096, 128256), (8192, 2304, 256000), (32768, 2048, 32000)]
 LIGERS = [(2048, h, v) for h, v in [(4096, 32000), (4096, 128256), (3584, 152064), (5120, 152064), (8192, 152064),
@@ -229,7 +230,8 @@ def main(arguments: list[str] | None = None) -> None:
             print(json.dumps(record), file=stream, flush=True)
 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    emit({"record": "machine", "device": name, "torch": torch.__version__, "implementations": availability()})
+    facts = {"device": name, "torch": torch.__version__, "implementations": availability(), "commit": commit()}
+    emit({"record": "machine", **facts})
     skip: dict[str, str] = {}
     shapes, end = TINY if args.tiny else args.shapes, start + args.seconds
     published = [shape for shape in shapes if shape in PUBLISHED]
