@@ -57,8 +57,9 @@ def cross_entropy(
     z_loss : float
         Adds z_loss · lse² a kept row, never class-weighted; "mean" divides it by the number of kept rows.
     inplace : bool
-        The gradient takes the memory of `input`, whose values are lost. Needs a tensor that autograd records, not a
-        leaf, with the classes last in memory; a second backward raises.
+        The gradient takes the memory of `input`, whose values are lost: until backward has run, nothing may read or
+        write there, another loss of the same rows included, which no error tells. Needs a tensor that autograd
+        records, not a leaf, with the classes last in memory; a second backward raises.
     return_aux : bool
         Return (loss, Aux(lse, z_loss, predicted, entropy)), per row, from the same pass; lse is differentiable.
     impl : {"auto", "reference", "cpu", "cuda"}

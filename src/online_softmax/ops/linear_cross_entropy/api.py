@@ -60,7 +60,8 @@ def linear_cross_entropy(
         As in `cross_entropy`. On the CPU, ignored rows are left out of the products (not with return_aux); on a GPU,
         where counting them would stall the device, they get zero gradient: select rows beforehand if many are ignored.
     chunk_rows : int, optional
-        Rows of logits held at a time; chosen from the shapes and the device if None. Changes rounding only.
+        Rows of logits held at a time; chosen from the shapes and the device if None. Changes rounding only. For
+        memory="fast" alone.
     memory : {"fast", "least"}
         "fast" makes three matrix products, and holds logits and sums of no more than a chunk and an fp32 copy of the
         weight's gradient would take; on a GPU a chunk may take a 32nd of the device's memory. "least" takes the
