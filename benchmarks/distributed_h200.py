@@ -17,6 +17,7 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -81,6 +82,7 @@ def time_losses() -> None:
         local.grad = sharded.grad = None
     from_copy, to_copy = (torch.empty(size, dtype=torch.uint8, device=DEVICE) for _ in range(2))
     times = milliseconds({**calls, "copy": lambda: to_copy.copy_(from_copy)})
+    idle = milliseconds(calls, ahead=False)
     # One read and one write of the local logits is what a copy of them takes.
     say(copy_bytes_per_second=2 * size / times["copy"] * 1e3, ms=times["copy"])
     for name in calls:
@@ -90,12 +92,30 @@ def time_losses() -> None:
             classes=WANTED.classes,
             by=name,
             ms=times[name],
+            ms_on_an_idle_device=idle[name],
             rate=times["copy"] / times[name],
             faster_than_loss_parallel=times["loss_parallel"] / times[name],
             extra_copies=extra[name],
         )
     part = torch.zeros(3, WANTED.rows, device=DEVICE)
     say(time="gather of three numbers a row", ms=milliseconds({"gather": lambda: gather(part, None)})["gather"])
+    say(time="host", **host_milliseconds(lambda: distributed.cross_entropy(local, target)))
+
+
+def host_milliseconds(forward: Callable[[], torch.Tensor], repeats: int = 20) -> dict[str, float]:
+    """What Python takes for forward and for backward, medians."""
+    found: dict[str, list[float]] = {"forward": [], "backward": []}
+    for _ in range(repeats):
+        dist.barrier()
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        loss = forward()
+        between = time.perf_counter()
+        loss.backward()
+        found["forward"].append((between - began) * 1e3)
+        found["backward"].append((time.perf_counter() - between) * 1e3)
+    return {name: sorted(each)[repeats // 2] for name, each in found.items()}
 
 
 def time_ring() -> None:

@@ -45,8 +45,20 @@ def say(**facts: object) -> None:
             file.write(line + "\n")
 
 
-def once(call: Call) -> float:
-    """Milliseconds of one call on this process."""
+_flushed: list[torch.Tensor] = []
+
+
+def flush() -> None:
+    """Writes to more memory than the last cache holds, for some half a millisecond in which Python gets a call ready:
+    a training step's host, too, is ahead of its device."""
+    if not _flushed:
+        _flushed.append(torch.empty(2**29, dtype=torch.int8, device=DEVICE))
+    for _ in range(4):
+        _flushed[0].zero_()
+
+
+def once(call: Call, ahead: bool = True) -> float:
+    """Milliseconds of one call on this process; on an idle device, waiting for Python, unless the host is `ahead`."""
     dist.barrier()
     if DEVICE.type == "cpu":
         began = time.perf_counter()
@@ -54,6 +66,8 @@ def once(call: Call) -> float:
         return (time.perf_counter() - began) * 1e3
     torch.cuda.synchronize()
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if ahead:
+        flush()
     start.record()
     call()
     stop.record()
@@ -61,7 +75,7 @@ def once(call: Call) -> float:
     return start.elapsed_time(stop)
 
 
-def milliseconds(calls: dict[str, Call], repeats: int = 10) -> dict[str, float]:
+def milliseconds(calls: dict[str, Call], repeats: int = 10, ahead: bool = True) -> dict[str, float]:
     """Of each call the median over repeats, taken in turn, of the slowest process's time."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -69,7 +83,7 @@ def milliseconds(calls: dict[str, Call], repeats: int = 10) -> dict[str, float]:
             call()
     for _ in range(repeats):
         for name, call in calls.items():
-            slowest = torch.tensor(once(call), device=DEVICE)
+            slowest = torch.tensor(once(call, ahead), device=DEVICE)
             dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
             times[name].append(slowest.item())
     return {name: sorted(each)[len(each) // 2] for name, each in times.items()}

@@ -18,12 +18,12 @@ from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
-from ..ops.cross_entropy.options import Aux, Options
+from ..ops.cross_entropy.options import Aux
 from .checks import agreed, agreed_shard, described_tensor
 from .group import Group, gather
-from .loss import Losses, Terms, reduced, row_losses, shares_of, terms_of
-from .rows import Whole, summarise
-from .shards import Shard, from_dtensor, is_dtensor, replicated
+from .rows import Whole
+from .shards import from_dtensor, is_dtensor, replicated
+from .terms import Terms, terms_of
 
 
 def cross_entropy(
@@ -103,7 +103,7 @@ def cross_entropy(
         aux = flag("return_aux", return_aux)
         ready = prepare(local_logits, labels, None, num_items, options)
         implementation("cross_entropy", ready.logits, impl)
-        return _Checked(ready, terms_of(ready, weights, shard), aux)
+        return _Checked(ready, terms_of(ready, weights, shard, impl, aux), aux)
 
     def facts(found: _Checked) -> dict[str, Any]:
         rest = [length for i, length in enumerate(local_logits.shape) if i != axis]
@@ -117,8 +117,7 @@ def cross_entropy(
         }
 
     ready, terms, return_aux = agreed(checked, facts, group, debug)
-    options = ready.options
-    rows = _CrossEntropy.apply(ready.logits, terms, options, shard, return_aux, impl)
+    rows = _CrossEntropy.apply(ready.logits, terms, shard.group, return_aux)
     loss = ready.to_rows(rows[0]) if reduction == "none" else rows[0]
     if not return_aux:
         return loss
@@ -135,13 +134,11 @@ class _CrossEntropy(torch.autograd.Function):
     """Gives (loss, lse, z_loss, predicted, entropy), the last four only with aux."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str
-    ) -> tuple[Tensor | None, ...]:
-        rows = gathered_losses(logits.detach(), terms, options, shard, aux, impl)
-        loss = reduced(rows.ce, rows.z_loss, terms, options)
+    def forward(ctx: Any, logits: Tensor, terms: Terms, group: Group, aux: bool) -> tuple[Tensor | None, ...]:
+        rows = terms.losses(gather(terms.columns(logits.detach(), aux), group), aux)
+        loss = terms.reduced(rows)
         ctx.save_for_backward(logits, *rows.whole)
-        ctx.how = terms, options, shard, impl
+        ctx.terms = terms
         ctx.set_materialize_grads(False)
         if not aux:
             return (loss,)
@@ -153,69 +150,6 @@ class _CrossEntropy(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> tuple[Any, ...]:
         if grad_loss is None and grad_lse is None:
-            return (None,) * 6
+            return (None,) * 4
         logits, *whole = ctx.saved_tensors
-        terms, options, shard, impl = ctx.how
-        logits = logits.detach()
-        return local_gradient(logits, Whole(*whole), terms, options, shard, impl, grad_loss, grad_lse, True), *(
-            None,
-        ) * 5
-
-
-def gathered_losses(logits: Tensor, terms: Terms, options: Options, shard: Shard, aux: bool, impl: str) -> Losses:
-    """One read of the local logits, one gather, and the losses of the whole rows."""
-    smooth = options.label_smoothing > 0.0
-    part = summarise(logits, options, terms.local_weight, impl, spread=smooth, aux=aux)
-    columns = [part.lse, part.lse_low, terms.target_logit(logits, options)]
-    if smooth:
-        columns += [terms.local_spread(part, shard.classes), terms.local_total.expand_as(part.lse)]
-    if aux:
-        columns += terms.local_extremes(logits, part, options, shard)
-    return row_losses(gather(torch.stack(columns), shard.group).unbind(1), terms, options, aux)
-
-
-def local_gradient(
-    logits: Tensor,
-    whole: Whole,
-    terms: Terms,
-    options: Options,
-    shard: Shard,
-    impl: str,
-    grad_loss: Tensor | None,
-    grad_lse: Tensor | None,
-    into: Any,
-) -> Tensor:
-    """The gradient of (M, C) local logits, in a new array (into=True) or in the one given, which may be the logits.
-
-    In bulk: p times the row's pull, less the share that smoothing puts on every class. The target's own element, which
-    only one process has, is formed anew in the compute dtype and rounded once.
-    """
-    if shard.classes == 0:
-        return torch.empty_like(logits) if into is True else into
-    hot, rest, spread = shares_of(whole, terms, options, grad_loss, grad_lse)
-    element = terms.target_element(logits, whole, options, rest, hot, spread)
-    smooth = options.label_smoothing > 0.0
-    local = Options(
-        reduction="none", label_smoothing=1.0 if smooth else 0.0, scale=options.scale, softcap=options.softcap
-    )
-    bulk = torch.where(terms.ignored, local.ignore_index, 0 if smooth else local.ignore_index)
-    # Smoothing of one over the local classes, times this, is the share of every class in the whole vocabulary.
-    share = spread * shard.classes
-    pull = hot + rest - spread * terms.local_total if smooth else hot + rest
-    pull = torch.where(terms.ignored, torch.zeros_like(pull) if grad_lse is None else grad_lse, pull)
-    module = implementation("cross_entropy", logits, impl)
-    dx: Tensor = module.backward(
-        logits,
-        bulk,
-        terms.local_weight if smooth else None,
-        whole.lse,
-        whole.low,
-        torch.ones(2, dtype=whole.lse.dtype, device=logits.device),
-        local,
-        share,
-        pull,
-        into,
-    )
-    index = terms.local_index[:, None]
-    kept = dx.gather(1, index)
-    return dx.scatter_(1, index, torch.where(terms.own[:, None], element.to(dx.dtype)[:, None], kept))
+        return ctx.terms.gradient(logits.detach(), Whole(*whole), grad_loss, grad_lse, True), None, None, None

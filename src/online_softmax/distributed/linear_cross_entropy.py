@@ -14,17 +14,15 @@ from torch import Tensor
 
 from .._arguments import flag
 from .._arrays import describe
-from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
 from .checks import agreed, agreed_shard, described_tensor
-from .cross_entropy import gathered_losses, local_gradient
-from .group import Group
-from .loss import Terms, reduced, terms_of
+from .group import Group, gather
 from .rows import Whole
-from .shards import Shard, from_dtensor, is_dtensor, replicated
+from .shards import from_dtensor, is_dtensor, replicated
+from .terms import Losses, Terms, terms_of
 
 _CHUNK_ROWS = 4096
 
@@ -92,24 +90,25 @@ def linear_cross_entropy(
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
         nothing = x.new_empty(0).expand(x.shape[0], 0)
         stand_in = nothing if shard.classes == 0 else x[:, :1].expand(-1, shard.classes)
-        terms = terms_of(prepare(stand_in.detach(), labels, None, num_items, options), weights, shard)
-        implementation("cross_entropy", x, impl)
-        how = options, shard, check_chunks(chunk_rows, "fast") or _CHUNK_ROWS, impl
-        return _Checked(x, bias, labels, terms, how)
+        terms = terms_of(prepare(stand_in.detach(), labels, None, num_items, options), weights, shard, impl)
+        chunk = check_chunks(chunk_rows, "fast") or _CHUNK_ROWS
+        return _Checked(x, bias, labels, terms, options, chunk)
 
     def facts(found: _Checked) -> dict[str, Any]:
         return {
             "input": described_tensor(found.input),
             "target": described_tensor(found.target),
             "hidden": linear_weight.shape[1],
-            "options": tuple(found.how[0]),
-            "chunk_rows": found.how[2],
+            "options": tuple(found.options),
+            "chunk_rows": found.chunk,
             "weighted": weight is not None,
             "biased": found.bias is not None,
         }
 
     found = agreed(checked, facts, group, debug)
-    loss: Tensor = _Linear.apply(found.input, linear_weight, found.bias, found.terms, *found.how)
+    early = found.options.reduction != "none"
+    how = found.terms, early, shard.group, found.chunk
+    loss: Tensor = _Linear.apply(found.input, linear_weight, found.bias, *how)
     return loss
 
 
@@ -118,7 +117,8 @@ class _Checked(NamedTuple):
     bias: Tensor | None
     target: Tensor
     terms: Terms
-    how: tuple[Options, Shard, int, str]
+    options: Options
+    chunk: int
 
 
 def _check_layer(input: Any, linear_weight: Any, linear_bias: Any) -> None:
@@ -142,49 +142,48 @@ def _check_layer(input: Any, linear_weight: Any, linear_bias: Any) -> None:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None,
-        terms: Terms,
-        options: Options,
-        shard: Shard,
-        chunk: int,
-        impl: str,
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, terms: Terms, reduced: bool, group: Group, chunk: int
     ) -> Tensor:
-        early = any(ctx.needs_input_grad[:3]) and options.reduction != "none" and x.dtype != torch.float16
-        gradients = _Gradients(x, w, bias, shard.group) if early else None
-        one = terms.divisors.new_ones(())
+        early = any(ctx.needs_input_grad[:3]) and reduced and x.dtype != torch.float16
+        gradients = _Gradients(x, w, bias, group) if early else None
         found = []
         for piece in _chunks(x, chunk):
-            logits = _logits(x[piece], w, bias)
-            rows = gathered_losses(logits, terms.rows(piece), options, shard, False, impl)
-            found.append((rows.ce, rows.z_loss, *rows.whole))
+            logits, some = _logits(x[piece], w, bias), terms.rows(piece)
+            rows = some.losses(gather(some.columns(logits), group))
+            found.append(rows)
             if gradients is not None:
-                local_gradient(logits, rows.whole, terms.rows(piece), options, shard, impl, one, None, logits)
+                some.gradient(logits, rows.whole, rows.ce.new_ones(()), None, logits)
                 gradients.add(piece, logits)
-        ce, z, lse, low = (torch.cat(parts) for parts in zip(*found, strict=True))
+        rows = _joined(found)
         ctx.gradients = gradients
-        ctx.save_for_backward(x, w, bias, lse, low)
-        ctx.how = terms, options, shard, chunk, impl
-        return reduced(ce, z, terms, options)
+        ctx.save_for_backward(x, w, bias, *rows.whole)
+        ctx.how = terms, group, chunk
+        return terms.reduced(rows)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, w, bias, lse, low = ctx.saved_tensors
-        terms, options, shard, chunk, impl = ctx.how
+        terms, group, chunk = ctx.how
         (grad,) = grads
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None:
-            return *gradients.scaled(grad), *(None,) * 5
-        gradients = _Gradients(x, w, bias, shard.group)
+            return *gradients.scaled(grad), *(None,) * 4
+        gradients = _Gradients(x, w, bias, group)
         for piece in _chunks(x, chunk):
             logits, incoming = _logits(x[piece], w, bias), grad[piece] if grad.ndim else grad
-            whole = Whole(lse[piece], low[piece])
-            local_gradient(logits, whole, terms.rows(piece), options, shard, impl, incoming, None, logits)
+            terms.rows(piece).gradient(logits, Whole(lse[piece], low[piece]), incoming, None, logits)
             gradients.add(piece, logits)
-        return *gradients.scaled(None), *(None,) * 5
+        return *gradients.scaled(None), *(None,) * 4
+
+
+def _joined(found: list[Losses]) -> Losses:
+    """Of all chunks' rows; there is no aux."""
+    if len(found) == 1:
+        return found[0]
+    whole = Whole(*(torch.cat(parts) for parts in zip(*(each.whole for each in found), strict=True)))
+    z_losses = [each.z_loss for each in found if each.z_loss is not None]
+    return Losses(whole, torch.cat([each.ce for each in found]), torch.cat(z_losses) if z_losses else None, None, None)
 
 
 def _logits(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:

@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._arrays import describe, namespace
+from .._arrays import namespace
+from .._dispatch import implementation
 from ..ops.cross_entropy.arguments import Prepared, check_range
 from ..ops.cross_entropy.options import Forward, Options
 from ..ops.cross_entropy.terms import capped, capped_slope, never_zero
-from .rows import Whole, merge_parts, weight_of
+from .rows import Whole, merge_parts, summarise, weight_of
 from .shards import Shard
+from .terms import Losses, whole_weight
 
 
-class Terms(NamedTuple):
-    """What is known of M rows before their logits are read; the same on every process but for the local part."""
+class ArrayTerms(NamedTuple):
+    """Terms in array operations; the same on every process but for the local part."""
 
     own: Tensor
     """(M,) whether this process has the target's class."""
@@ -34,9 +36,36 @@ class Terms(NamedTuple):
     total: Tensor
     """0-d, the summed weights of this process's classes and of the vocabulary."""
     divisors: Tensor
-    vocab_size: int
+    options: Options
+    shard: Shard
+    impl: str
 
-    def rows(self, piece: slice) -> Terms:
+    @classmethod
+    def of(cls, ready: Prepared, weight: Any, shard: Shard, impl: str) -> ArrayTerms:
+        """The terms of checked arguments; targets out of range raise on the CPU."""
+        logits, target, options = ready.logits, ready.target.long(), ready.options
+        compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        if logits.device.type == "cpu":
+            check_range(target, shard.vocab_size, options.ignore_index, ready.shape)
+        ignored = target == options.ignore_index
+        bad = ((target < 0) | (target >= shard.vocab_size)) & ~ignored
+        local = target - shard.start
+        own = (local >= 0) & (local < shard.classes) & ~ignored & ~bad
+        kept = torch.where(ignored, 0.0, torch.ones(target.shape, dtype=compute, device=logits.device))
+        weights, local_weight = kept, None
+        total, local_total = (kept.new_full((), float(count)) for count in (shard.vocab_size, shard.classes))
+        if weight is not None:
+            weight = whole_weight(weight, logits, shard.vocab_size, compute)
+            weights = kept * weight[torch.where(ignored | bad, 0, target)] if shard.vocab_size else kept
+            local_weight = weight[shard.start : shard.start + shard.classes].contiguous()
+            total, local_total = (each.sum(dtype=torch.float64).to(compute) for each in (weight, local_weight))
+        weights = torch.where(bad, torch.nan, weights)
+        divisors = _divisors(weights, kept, ready)
+        index = torch.where(own, local, 0)
+        totals = local_total, total
+        return cls(own, index, ignored, weights, local_weight, *totals, divisors, options, shard, impl)
+
+    def rows(self, piece: slice) -> ArrayTerms:
         """The terms of some of the rows; what "mean" divides by stays that of all."""
         return self._replace(
             own=self.own[piece],
@@ -45,84 +74,149 @@ class Terms(NamedTuple):
             target_weight=self.target_weight[piece],
         )
 
-    def target_logit(self, logits: Tensor, options: Options) -> Tensor:
-        """The target's logit after scale and softcap where this process has it, else −0.0, which adds nothing."""
-        return torch.where(self.own, self._target(logits, options) + 0.0, -0.0)  # an owner's −0.0 becomes 0.0
+    def columns(self, logits: Tensor, aux: bool = False) -> Tensor:
+        """(K, M): what this process finds out about its part of each row, in one read of the logits."""
+        smooth = self.options.label_smoothing > 0.0
+        part = summarise(logits, self.options, self.local_weight, self.impl, spread=smooth, aux=aux)
+        # Where it has the target's class, its logit; else −0.0, which adds nothing.  An owner's −0.0 becomes 0.0.
+        columns = [part.lse, part.lse_low, torch.where(self.own, self._target(logits) + 0.0, -0.0)]
+        if smooth:
+            columns += [self._local_spread(part), self.local_total.expand_as(part.lse)]
+        if aux:
+            columns += self._local_extremes(logits, part)
+        return torch.stack(columns)
 
-    def _target(self, logits: Tensor, options: Options) -> Tensor:
+    def _target(self, logits: Tensor) -> Tensor:
         if logits.shape[1] == 0:
             return torch.zeros_like(self.target_weight)
         x = logits.gather(1, self.local_index[:, None])[:, 0].to(self.target_weight.dtype)
-        found: Tensor = capped(namespace(x), x, options)
+        found: Tensor = capped(namespace(x), x, self.options)
         return found
 
-    def local_spread(self, part: Forward, classes: int) -> Tensor:
+    def _local_spread(self, part: Forward) -> Tensor:
         """Σ_c w_c (lse_r − x_c) over the local classes; a class of −inf is infinitely far unless it weighs nothing."""
         far = torch.where(self.local_total == 0, 0.0, torch.inf)
-        return torch.where(part.lse == -torch.inf, far, part.loss * classes)
+        return torch.where(part.lse == -torch.inf, far, part.loss * self.shard.classes)
 
-    def local_extremes(self, logits: Tensor, part: Forward, options: Options, shard: Shard) -> list[Tensor]:
+    def _local_extremes(self, logits: Tensor, part: Forward) -> list[Tensor]:
         """The largest local logit, the bits of its index in the vocabulary, and the entropy of the local part."""
         rows = part.lse.shape
         bits = torch.int64 if part.lse.dtype == torch.float64 else torch.int32
-        if shard.classes == 0:
+        if self.shard.classes == 0:
             beyond = torch.full(rows, torch.iinfo(bits).max, dtype=bits, device=logits.device)
             return [torch.full_like(part.lse, -torch.inf), beyond.view(part.lse.dtype), torch.zeros_like(part.lse)]
         assert part.predicted is not None
         assert part.entropy is not None
         x = logits.gather(1, part.predicted[:, None])[:, 0].to(part.lse.dtype)
-        index = (part.predicted + shard.start).to(bits)
-        return [capped(namespace(x), x, options), index.view(part.lse.dtype), part.entropy]
+        index = (part.predicted + self.shard.start).to(bits)
+        return [capped(namespace(x), x, self.options), index.view(part.lse.dtype), part.entropy]
 
-    def target_element(
-        self, logits: Tensor, whole: Whole, options: Options, rest: Tensor, hot: Tensor, spread: Tensor
+    def losses(self, everybody: Tensor, aux: bool = False) -> Losses:
+        """The losses of whole rows from every process's columns, (ranks, K, M)."""
+        options, vocab_size = self.options, self.shard.vocab_size
+        lses, lows, target_logits, *rest = everybody.unbind(1)
+        shared = ((target_logits != 0) | ~target_logits.signbit()).sum(0) > 1
+        if shared.device.type == "cpu" and shared.any():
+            raise ValueError(
+                "a target is among the classes of more than one process; wanted each process's own shard (debug=True "
+                "tells where they overlap)"
+            )
+        whole = merge_parts(lses, lows)
+        eps = options.label_smoothing
+        mass = (1.0 - eps) * self.target_weight
+        distance = (whole.lse - target_logits.sum(0)) + whole.low
+        ce = torch.where(mass == 0, 0.0, mass * distance)
+        if eps > 0.0:
+            spread, weights, *rest = rest
+            gap = (whole.lse - lses) + (whole.low - lows)
+            parts = torch.where((lses == -torch.inf) | (weights == 0), spread, spread + weights * gap)
+            ce = ce + (eps / max(vocab_size, 1)) * parts.sum(0)
+        # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
+        ce = torch.where((torch.isfinite(whole.lse) | (vocab_size == 0)) & ~shared, ce, torch.nan)
+        ce = torch.where(self.ignored, 0.0, torch.where(torch.isnan(self.target_weight), torch.nan, ce))
+        z = torch.zeros_like(ce)
+        if options.z_loss:
+            z = torch.where(self.ignored, 0.0, options.z_loss * whole.lse * whole.lse)
+        if not aux:
+            return Losses(whole, ce, z, None, None)
+        values, bits, entropies = rest
+        share = weight_of(whole, lses, lows)
+        surprise = entropies + ((whole.lse - lses) + (whole.low - lows))
+        entropy = torch.where(share == 0, 0.0, share * surprise).sum(0)
+        return Losses(whole, ce, z, _predicted(values, bits), entropy)
+
+    def reduced(self, rows: Losses) -> Tensor:
+        """The loss of all rows, as `reduction` says."""
+        assert rows.z_loss is not None
+        if self.options.reduction == "none":
+            return rows.ce + rows.z_loss
+        loss = rows.ce.sum(dtype=torch.float64) / self.divisors[0]
+        if self.options.z_loss:
+            loss = loss + rows.z_loss.sum(dtype=torch.float64) / self.divisors[1]
+        return loss.to(rows.ce.dtype)
+
+    def gradient(
+        self, logits: Tensor, whole: Whole, grad_loss: Tensor | None, grad_lse: Tensor | None, into: Any
     ) -> Tensor:
+        """The gradient of (M, C) local logits, in a new array (into=True) or in the one given, which may be theirs.
+
+        In bulk: p times the row's pull, less the share that smoothing puts on every class. The target's own element,
+        which only one process has, is formed anew in the compute dtype and rounded once.
+        """
+        classes = self.shard.classes
+        if classes == 0:
+            return torch.empty_like(logits) if into is True else into
+        hot, rest, spread = self._shares(whole, grad_loss, grad_lse)
+        element = self._target_element(logits, whole, rest, hot, spread)
+        smooth = self.options.label_smoothing > 0.0
+        local = Options(
+            reduction="none",
+            label_smoothing=1.0 if smooth else 0.0,
+            scale=self.options.scale,
+            softcap=self.options.softcap,
+        )
+        bulk = torch.where(self.ignored, local.ignore_index, 0 if smooth else local.ignore_index)
+        # Smoothing of one over the local classes, times this, is the share of every class in the whole vocabulary.
+        share = spread * classes
+        pull = hot + rest - spread * self.local_total if smooth else hot + rest
+        pull = torch.where(self.ignored, torch.zeros_like(pull) if grad_lse is None else grad_lse, pull)
+        dx: Tensor = implementation("cross_entropy", logits, self.impl).backward(
+            logits,
+            bulk,
+            self.local_weight if smooth else None,
+            whole.lse,
+            whole.low,
+            torch.ones(2, dtype=whole.lse.dtype, device=logits.device),
+            local,
+            share,
+            pull,
+            into,
+        )
+        index = self.local_index[:, None]
+        kept = dx.gather(1, index)
+        return dx.scatter_(1, index, torch.where(self.own[:, None], element.to(dx.dtype)[:, None], kept))
+
+    def _shares(self, whole: Whole, grad_loss: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
+        eps, zero = self.options.label_smoothing, torch.zeros_like(whole.lse)
+        class_share, z_share = (zero if grad_loss is None else grad_loss / divisor + zero for divisor in self.divisors)
+        hot = class_share * (1.0 - eps) * self.target_weight
+        spread = class_share * (eps / max(self.shard.vocab_size, 1))
+        rest = spread * self.total if eps else zero
+        if self.options.z_loss:
+            rest = rest + 2.0 * self.options.z_loss * whole.lse * z_share
+        return hot, (rest if grad_lse is None else rest + grad_lse), spread
+
+    def _target_element(self, logits: Tensor, whole: Whole, rest: Tensor, hot: Tensor, spread: Tensor) -> Tensor:
         """The gradient of the target's own logit, in the compute dtype; (p − 1) hot keeps its digits near 0."""
-        x = self._target(logits, options)
+        x = self._target(logits)
         steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
         log_p = (x - steady) - whole.low
         element = log_p.expm1() * hot + log_p.exp() * rest
-        if options.label_smoothing > 0.0:
+        if self.options.label_smoothing > 0.0:
             weight = 1.0 if self.local_weight is None else self.target_weight
             element = element - spread * weight
-        return element * capped_slope(namespace(x), x, options)
-
-
-def terms_of(ready: Prepared, weight: Any, shard: Shard) -> Terms:
-    """The terms of checked arguments; targets out of range raise on the CPU."""
-    logits, target, options = ready.logits, ready.target.long(), ready.options
-    compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    if logits.device.type == "cpu":
-        check_range(target, shard.vocab_size, options.ignore_index, ready.shape)
-    ignored = target == options.ignore_index
-    bad = ((target < 0) | (target >= shard.vocab_size)) & ~ignored
-    local = target - shard.start
-    own = (local >= 0) & (local < shard.classes) & ~ignored & ~bad
-    kept = torch.where(ignored, 0.0, torch.ones(target.shape, dtype=compute, device=logits.device))
-    weights, local_weight = kept, None
-    total, local_total = (kept.new_full((), float(count)) for count in (shard.vocab_size, shard.classes))
-    if weight is not None:
-        weight = _whole_weight(weight, logits, shard.vocab_size, compute)
-        weights = kept * weight[torch.where(ignored | bad, 0, target)] if shard.vocab_size else kept
-        local_weight = weight[shard.start : shard.start + shard.classes].contiguous()
-        total, local_total = (
-            weight.sum(dtype=torch.float64).to(compute),
-            local_weight.sum(dtype=torch.float64).to(compute),
-        )
-    weights = torch.where(bad, torch.nan, weights)
-    divisors = _divisors(weights, kept, ready)
-    index = torch.where(own, local, 0)
-    return Terms(own, index, ignored, weights, local_weight, local_total, total, divisors, shard.vocab_size)
-
-
-def _whole_weight(weight: Any, logits: Tensor, vocab_size: int, compute: torch.dtype) -> Tensor:
-    if not isinstance(weight, Tensor) or weight.device != logits.device:
-        raise TypeError(f"weight is a {type(weight).__name__}; wanted a tensor on {logits.device}")
-    if tuple(weight.shape) != (vocab_size,):
-        raise ValueError(
-            f"weight has {describe(weight)}; wanted shape ({vocab_size},), one number a class of the vocabulary"
-        )
-    return weight.detach().to(compute)
+        return element * capped_slope(namespace(x), x, self.options)
 
 
 def _divisors(weights: Tensor, kept: Tensor, ready: Prepared) -> Tensor:
@@ -136,79 +230,9 @@ def _divisors(weights: Tensor, kept: Tensor, ready: Prepared) -> Tensor:
     return found
 
 
-class Losses(NamedTuple):
-    """Of M rows, from every process's columns; predicted and entropy only with aux."""
-
-    whole: Whole
-    ce: Tensor
-    z_loss: Tensor
-    predicted: Tensor | None
-    entropy: Tensor | None
-
-
-def row_losses(everybody: tuple[Tensor, ...], terms: Terms, options: Options, aux: bool) -> Losses:
-    """The losses of whole rows from every process's columns (ranks, M): lse, lse_low, target logit, …."""
-    lses, lows, target_logits, *rest = everybody
-    shared = ((target_logits != 0) | ~target_logits.signbit()).sum(0) > 1
-    if shared.device.type == "cpu" and shared.any():
-        raise ValueError(
-            "a target is among the classes of more than one process; wanted each process's own shard (debug=True tells "
-            "where they overlap)"
-        )
-    whole = merge_parts(lses, lows)
-    eps = options.label_smoothing
-    mass = (1.0 - eps) * terms.target_weight
-    distance = (whole.lse - target_logits.sum(0)) + whole.low
-    ce = torch.where(mass == 0, 0.0, mass * distance)
-    if eps > 0.0:
-        spread, weights, *rest = rest
-        gap = (whole.lse - lses) + (whole.low - lows)
-        parts = torch.where((lses == -torch.inf) | (weights == 0), spread, spread + weights * gap)
-        ce = ce + (eps / max(terms.vocab_size, 1)) * parts.sum(0)
-    # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
-    ce = torch.where((torch.isfinite(whole.lse) | (terms.vocab_size == 0)) & ~shared, ce, torch.nan)
-    ce = torch.where(terms.ignored, 0.0, torch.where(torch.isnan(terms.target_weight), torch.nan, ce))
-    z = (
-        torch.where(terms.ignored, 0.0, options.z_loss * whole.lse * whole.lse)
-        if options.z_loss
-        else torch.zeros_like(ce)
-    )
-    if not aux:
-        return Losses(whole, ce, z, None, None)
-    values, bits, entropies = rest
-    share = weight_of(whole, lses, lows)
-    surprise = entropies + ((whole.lse - lses) + (whole.low - lows))
-    entropy = torch.where(share == 0, 0.0, share * surprise).sum(0)
-    return Losses(whole, ce, z, _predicted(values, bits), entropy)
-
-
-def reduced(ce: Tensor, z_loss: Tensor, terms: Terms, options: Options) -> Tensor:
-    """The loss of all rows, as `reduction` says."""
-    if options.reduction == "none":
-        return ce + z_loss
-    loss = ce.sum(dtype=torch.float64) / terms.divisors[0]
-    if options.z_loss:
-        loss = loss + z_loss.sum(dtype=torch.float64) / terms.divisors[1]
-    return loss.to(ce.dtype)
-
-
 def _predicted(values: Tensor, bits: Tensor) -> Tensor:
     """The lowest index of a maximum over all parts; a NaN, as the index of the first, comes before any number."""
     index = bits.view(torch.int64 if bits.dtype == torch.float64 else torch.int32).long()
     unknown = torch.isnan(values)
     best = torch.where(unknown.any(0), unknown, values == values.max(0).values)
     return torch.where(best, index, torch.iinfo(torch.int64).max).min(0).values
-
-
-def shares_of(
-    whole: Whole, terms: Terms, options: Options, grad_loss: Tensor | None, grad_lse: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Per row: the target's own mass, what else multiplies p, and what smoothing takes per unit of class weight."""
-    eps, zero = options.label_smoothing, torch.zeros_like(whole.lse)
-    class_share, z_share = (zero if grad_loss is None else grad_loss / divisor + zero for divisor in terms.divisors)
-    hot = class_share * (1.0 - eps) * terms.target_weight
-    spread = class_share * (eps / max(terms.vocab_size, 1))
-    rest = spread * terms.total if eps else zero
-    if options.z_loss:
-        rest = rest + 2.0 * options.z_loss * whole.lse * z_share
-    return hot, (rest if grad_lse is None else rest + grad_lse), spread

@@ -3,6 +3,7 @@
 //
 //     dx_c = p_c (A sum of w q' + 2 z lse Z + grad_lse) - A w_c q'_c,      p = exp((x - lse) - lse_low)
 //
+// A part holds `classes` of `all_classes`, from `first_class` on; labels, weights and smoothing concern all of them.
 // Nothing is summed over the logits, so a row is cut into pieces that blocks (or, short rows, lanes of a warp) take one
 // by one.  Each thread reads what it writes and nothing else: the gradient may take the logits' memory.
 #include "label.cuh"
@@ -86,7 +87,7 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
                        int64 ignore_index, double scale, double softcap, double smoothing, double z_loss,
                        const Compute* divisors, const Compute* lses, const Compute* lse_lows, const Compute* grad_loss,
                        int64 grad_loss_stride, const Compute* grad_lse, int64 grad_lse_stride, const Compute* masses,
-                       int64 mass_stride) {
+                       int64 mass_stride, int64 first_class, int64 all_classes) {
     const int thread = threadIdx.x % kGroup;
     const uint32 block_row = blockIdx.x / uint32(pieces);  // in 64 bits a division takes longer than a word from memory
     const int64 row = int64(block_row) * kRowsPerBlock + threadIdx.x / kGroup;
@@ -104,18 +105,18 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
 
     // The class of an index target, the mass on it, and the mass of all classes.
     const Given* const target = targets + row * target_stride;
-    const Compute spread = kSpread ? Compute(smoothing / classes) : Compute(0), kept_mass = Compute(1 - smoothing);
+    const Compute spread = kSpread ? Compute(smoothing / all_classes) : Compute(0), kept_mass = Compute(1 - smoothing);
     bool kept = true, known = true;
-    int own_class = -1;
-    Compute own_mass = 0, mass = 1;  // (1 - eps) + C (eps / C), without its rounding
+    int own_class = -1;  // of this part
+    Compute label_weight = 1, mass = 1;  // (1 - eps) + C (eps / C), without its rounding
     if constexpr (kProbabilities) {
         mass = masses[row * mass_stride];
     } else {
         const int64 label = label_of(*target);
-        kept = label != ignore_index, known = label >= 0 && label < classes;
-        if (kept && known) own_class = int(label);
-        const Compute label_weight = kWeighted && own_class >= 0 ? weight[own_class] : Compute(1);
-        own_mass = label_weight * (kept_mass + spread);
+        kept = label != ignore_index, known = label >= 0 && label < all_classes;
+        const int64 at = label - first_class;
+        if (kept && known && at >= 0 && at < classes) own_class = int(at);
+        if (kWeighted && kept && known) label_weight = weight[label];
         if constexpr (kWeighted) mass = label_weight * kept_mass + (kSmoothing ? spread * masses[0] : Compute(0));
     }
     // Its logit is read before anything is written, by the thread that writes its gradient.
@@ -131,22 +132,23 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     const Compute lse = is_finite(given) ? given : not_a_number<Compute>();
     const Compute incoming = kept ? grad_loss[row * grad_loss_stride] : Compute(0);
     const Compute on_class = kept ? incoming * over(divisors[0]) : Compute(0);
-    Compute pull = kept ? on_class * mass : Compute(0);  // what multiplies a class's probability
-    if (kZLoss && kept) pull += incoming * over(divisors[1]) * Compute(2 * z_loss) * lse;
-    if (grad_lse) pull += grad_lse[row * grad_lse_stride];
+    Compute beside = 0;  // what multiplies a class's probability apart from the target's mass
+    if (kZLoss && kept) beside = incoming * over(divisors[1]) * Compute(2 * z_loss) * lse;
+    if (grad_lse) beside += grad_lse[row * grad_lse_stride];
+    Compute pull = (kept ? on_class * mass : Compute(0)) + beside;  // all that multiplies it
     if (kept && !known) pull = not_a_number<Compute>();
     const bool silent = !kept && pull == Compute(0);  // an ignored row: 0, whatever it holds
 
     const Logit<Compute> logit{Compute(scale), Compute(softcap), Compute(1 / softcap)};
     const Compute chain = kScaled ? logit.scale : Compute(1);
-    const Compute factor = pull * chain, own_push = on_class * own_mass * chain;
+    const Compute factor = pull * chain;
     const Compute push = on_class * chain * (kProbabilities ? Compute(1) : spread);
     const auto gradient_of = [&](Compute raw, Compute taken) {
         Compute slope = 1;
         const Compute x = logit(raw, slope);
         return silent ? Compute(0) : (ExpOf()((x - lse) - lse_low) * factor - taken) * slope;
     };
-    const Weight weight_of{weight};
+    const Weight weight_of{weight + first_class};
     const Mass mass_of{weight_of, target, kept_mass, spread};
     Input* const target_row = gradient + row * gradient_stride;
     Input* const to = target_row + part.column;
@@ -186,5 +188,15 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
         const Compute taken = kSpread ? push * mass_of(edge_at + part.column) : Compute(0);
         to[edge_at] = Narrow<Input>::one(gradient_of(edge, taken));
     }
-    if (owner) target_row[own_class] = Narrow<Input>::one(gradient_of(own_logit, own_push));  // over what it just wrote
+    if (owner) {  // over what it just wrote
+        Compute slope = 1;
+        const Compute log_p = (logit(own_logit, slope) - lse) - lse_low, own_share = on_class * label_weight;
+        // p - 1 keeps its digits where p is nearly 1.
+        Compute sum = expm1(log_p) * (own_share * kept_mass) + exp(log_p) * beside;
+        if constexpr (kSmoothing) {
+            const Compute rest = kWeighted ? on_class * spread * masses[0] : on_class * Compute(smoothing);
+            sum += exp(log_p) * rest - own_share * spread;
+        }
+        target_row[own_class] = Narrow<Input>::one(sum * slope * chain);
+    }
 }

@@ -15,6 +15,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
     let_next_launch_begin();  // the sum of losses, which waits for this one to end
     const Batch batch{logits, gradient, rows, classes, logits_stride, gradient_stride, targets, target_stride, weight,
                       ignore_index, scale, softcap, smoothing, z_loss, reported_z};
+    const RowResults<Compute> results{Compute(z_loss), Compute(reported_z), losses,     lses,
+                                      lse_lows,        z_losses,            predictions, entropies};
     Shares shares;
     take_row(
         batch, words,
@@ -22,16 +24,8 @@ cross_entropy_rows(const Input* logits, Input* gradient, int64 rows, int classes
             wait_for_previous_launch();
             shares = {over(divisors[0]), over(divisors[1])};
         },
-        [&](int64 row, bool kept, const RowLoss<Compute>& result, const RowSums<Compute>& sums, Compute label_logit) {
-            const Compute lse = result.lse();
-            losses[row] = result.loss(label_logit, Compute(reported_z));
-            lses[row] = lse;
-            lse_lows[row] = result.lse_low();
-            if constexpr (kAux) {
-                z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
-                predictions[row] = sums.predicted();
-                entropies[row] = sums.entropy();
-            }
+        [&](int64 row, bool, const RowLoss<Compute>& result, const RowSums<Compute>&, Compute label_logit) {
+            results.write(row, result, label_logit);
         },
         [&] { return shares; });
 }

@@ -126,7 +126,7 @@ def forward(
     if written is not gradient:
         gradient.copy_(written)
     if options.reduction != "none":
-        totals.reduce(out, target, divisors, loss)
+        totals.reduce(losses, lses, target, divisors, loss)
         if key is not None and launch is not None and totals.blocks == 1:
             ready.keep_any(key, Call(logits, packed, gradient is not None, totals, launch))
         if more is None:  # as from a kept call: checkpoints want what is computed again to be saved alike
@@ -146,9 +146,11 @@ def backward(
     grad_loss: torch.Tensor,
     grad_lse: torch.Tensor | None,
     gradient: Any = True,
+    of: tuple[int, int] | None = None,
 ) -> torch.Tensor:
     """The gradient for any incoming gradients, from the lse and lse_low that are given: they may be those of longer
-    rows of which these are a part."""
+    rows of which these are a part.  With `of`, (the first class here, how many there are), class indices and weight
+    are those of the longer rows."""
     written, gradient = _gradient(logits, gradient)
     assert written is not None
     assert gradient is not None
@@ -165,6 +167,7 @@ def backward(
             grad_loss.to(compute),
             None if grad_lse is None else grad_lse.to(compute),
             written,
+            of,
         )
     return gradient if written is gradient else gradient.copy_(written)
 

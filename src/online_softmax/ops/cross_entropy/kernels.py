@@ -179,10 +179,13 @@ def backward(
     grad_loss: torch.Tensor,
     grad_lse: torch.Tensor | None,
     gradient: torch.Tensor,
+    of: tuple[int, int] | None = None,
 ) -> None:
     """Launch over all rows.  Classes lie side by side in logits, gradient and target; lse and lse_low are contiguous,
-    and they and the incoming gradients are in the compute dtype."""
+    and they and the incoming gradients are in the compute dtype.  `of`: the first of these classes, and how many there
+    are, if they are a part of those that labels and weight are of."""
     rows, classes = logits.shape
+    first_class, all_classes = of or (0, classes)
     words = words_of(logits)
     switches = switches_of(target, weight, options, aux=False, gradient=True)
     device = logits.get_device()
@@ -193,7 +196,7 @@ def backward(
     if target.is_floating_point() or (switches.weighted and switches.smoothing):
         mass_stride = int(target.is_floating_point() and target.stride(0) != 0)
         masses = torch.empty(rows if mass_stride else 1, dtype=lse.dtype, device=logits.device)
-        add(masses.shape[0], *labels, classes, factors[2], masses.data_ptr())
+        add(masses.shape[0], *labels, all_classes, factors[2], masses.data_ptr())
     pieces = shape.pieces(words)
     write(
         shape.grid(rows, 0) * pieces,
@@ -217,4 +220,6 @@ def backward(
         0 if grad_lse is None else grad_lse.stride(0),
         _at(masses),
         mass_stride,
+        first_class,
+        all_classes,
     )

@@ -193,4 +193,25 @@ struct RowLoss {
     }
 };
 
+// Where a row's results go; the last three with aux.
+template <class A>
+struct RowResults {
+    A z_loss, reported_z;
+    A *losses, *lses, *lse_lows, *z_losses;
+    int64* predictions;
+    A* entropies;
+
+    __device__ __forceinline__ void write(int64 row, const RowLoss<A>& of, A label_logit) const {
+        const A lse = of.lse();
+        losses[row] = of.loss(label_logit, reported_z);
+        lses[row] = lse;
+        lse_lows[row] = of.lse_low();
+        if constexpr (kAux) {
+            z_losses[row] = of.kept ? z_loss * lse * lse : A(0);
+            predictions[row] = of.sums.predicted();
+            entropies[row] = of.sums.entropy();
+        }
+    }
+};
+
 }  // namespace online_softmax

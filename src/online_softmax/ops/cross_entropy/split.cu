@@ -76,15 +76,8 @@ loss_pieces_merge(const Compute* records, int pieces, const Input* logits, int c
     }
     const Compute spread = Compute(smoothing / classes), kept_mass = Compute(1 - smoothing);
     const RowLoss<Compute> result(total, kept, known, label_weight, kept_mass, spread);
-    const Compute lse = result.lse();
-    losses[row] = result.loss(label_logit, Compute(reported_z));
-    lses[row] = lse;
-    lse_lows[row] = result.lse_low();
-    if constexpr (kAux) {
-        z_losses[row] = kept ? Compute(z_loss) * lse * lse : Compute(0);
-        predictions[row] = total.predicted();
-        entropies[row] = total.entropy();
-    }
+    RowResults<Compute>{Compute(z_loss), Compute(reported_z), losses, lses, lse_lows, z_losses, predictions, entropies}
+        .write(row, result, label_logit);
     if constexpr (kGradient) {
         const Compute on_class = kept ? over(divisors[0]) : Compute(0);
         const Compute pull = result.pull(on_class, over(divisors[1]) * Compute(2 * z_loss));

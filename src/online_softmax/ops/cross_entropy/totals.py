@@ -61,8 +61,10 @@ class Totals:
         weight: torch.Tensor | None,
         num_items: Any,
         options: Options,
+        all_classes: int | None = None,
     ) -> None:
-        rows, classes = logits.shape
+        """`all_classes`: of labels and weights, if there are more than logits has."""
+        rows, classes = logits.shape[0], logits.shape[1] if all_classes is None else all_classes
         compute = torch.float64 if logits.dtype == torch.float64 else torch.float32
         self._device, self._dtypes = logits.get_device(), (compute, target.dtype)
         self.labels = not target.is_floating_point()
@@ -116,14 +118,19 @@ class Totals:
             return None
         return self.weighing.at(weight.data_ptr(), weighed.data_ptr())
 
-    def reduce(self, rows_out: torch.Tensor, target: torch.Tensor, divisors: torch.Tensor, loss: torch.Tensor) -> None:
-        """Fills the 0-d loss from those of the rows, which rows_out (3, M) begins with, and from their lse."""
+    def reduce(
+        self,
+        losses: torch.Tensor,
+        lses: torch.Tensor,
+        target: torch.Tensor,
+        divisors: torch.Tensor,
+        loss: torch.Tensor,
+    ) -> None:
+        """Fills the 0-d loss from those of the rows and from their lse, each (M,) and contiguous."""
         partial = self._partial(self.blocks, divisors)
         at = 0 if partial is None else partial.data_ptr()
-        losses = rows_out.data_ptr()
-        lses = losses + rows_out.stride(0) * rows_out.element_size()
-        labels = target.data_ptr() if self.labels else 0
+        rows = losses.data_ptr(), lses.data_ptr(), target.data_ptr() if self.labels else 0
         results = divisors.data_ptr(), loss.data_ptr()
-        self.kernel("loss_rows")(self.blocks, losses, lses, labels, at, *results, *self.to_sum)
+        self.kernel("loss_rows")(self.blocks, *rows, at, *results, *self.to_sum)
         if self.blocks > 1:
             self.kernel("loss_finish")(1, at, self.blocks, self.to_sum[-1], *results)
