@@ -11,8 +11,17 @@ pytest.importorskip("cuda.core")
 
 from tests.arrays import same_bits  # noqa: E402
 from tests.cuda.emulator.cases import BF16, F32, F64, NAN  # noqa: E402
-from tests.cuda.emulator.test_cross_entropy import ALL, IGNORED, NONE, SMOOTH, Rows, assert_gradient  # noqa: E402
-from tests.cuda.emulator.test_cross_entropy import special_rows, truth_of, worst  # noqa: E402
+from tests.cuda.emulator.test_cross_entropy import (  # noqa: E402
+    ALL,
+    IGNORED,
+    NONE,
+    SMOOTH,
+    Rows,
+    assert_gradient,
+    special_rows,
+    truth_of,
+    worst,
+)
 from tests.tolerances import close, eps  # noqa: E402
 
 BORDERS = [0, 30, 30, 31, 1200, 3001]  # an empty shard, one class, and shards that begin on no 16 bytes
