@@ -49,11 +49,11 @@ _flushed: list[torch.Tensor] = []
 
 
 def flush() -> None:
-    """Writes to more memory than the last cache holds, for some half a millisecond in which Python gets a call ready:
+    """Writes to more memory than the last cache holds, for more than a millisecond, in which Python gets a call ready:
     a training step's host, too, is ahead of its device."""
     if not _flushed:
         _flushed.append(torch.empty(2**29, dtype=torch.int8, device=DEVICE))
-    for _ in range(4):
+    for _ in range(10):
         _flushed[0].zero_()
 
 

@@ -128,7 +128,7 @@ class _LogSumExp(torch.autograd.Function):
             columns.append((rows == torch.inf).sum(-1).to(part.lse.dtype))
         lses, lows, *counts = gather(torch.stack(columns), group).unbind(1)
         whole = merge_parts(lses, lows)
-        ctx.save_for_backward(x, whole.lse, *(count.sum(0) for count in counts))
+        ctx.save_for_backward(x, *whole, *(count.sum(0) for count in counts))
         ctx.how = axis, impl
         shape = [length for i, length in enumerate(x.shape) if i != axis]
         return whole.lse.view(shape)
@@ -136,12 +136,10 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, lse, infinite = ctx.saved_tensors
+        x, lse, low, infinite = ctx.saved_tensors
         axis, impl = ctx.how
         grad, rows = grads[0].reshape(-1), _rows(x, axis)
-        # From the log-sum-exp that was returned, as on one device.
-        whole = Whole(lse, torch.zeros_like(lse))
-        dx = _probabilities(rows, whole, torch.where(lse == -torch.inf, 0.0, grad), impl)
+        dx = _probabilities(rows, Whole(lse, low), torch.where(lse == -torch.inf, 0.0, grad), impl)
         # Only rows without a finite log-sum-exp came out NaN; those of −inf and +inf have gradients after all.
         dx = torch.where((lse == -torch.inf)[:, None], 0.0, dx)
         share = torch.where(rows == torch.inf, (grad / infinite.clamp(min=1.0))[:, None], 0.0).to(dx.dtype)
