@@ -8,7 +8,7 @@ that a thousand lengths share a few dozen kernels, yet fine enough that few slot
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from .limits import Limits
@@ -86,7 +86,7 @@ def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
 # (threads that share a row in a block, words of each, blocks that share it): the first that is large enough takes a
 # row.  The steps are finest where vocabularies lie.
 _FORWARD = (
-    *((32, 8, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (160, 10, 4), (256, 8, 4)),
+    *((32, 6, 1), (32, 8, 1), (64, 6, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (160, 10, 4), (256, 8, 4)),
     *((160, 10, 8), (256, 8, 8), (256, 10, 8), (256, 8, 16)),
 )
 _BACKWARD = (
@@ -106,11 +106,12 @@ _LONGER = {
 _RESIDENT = {6: 1024, 8: 1024, 12: 768}  # threads a multiprocessor, by the words that each holds of all arrays
 
 
-def _first_fitting(words: int, limits: Limits, table: tuple[tuple[int, int, int], ...]) -> Geometry | None:
+def _first_fitting(
+    words: int, limits: Limits, table: tuple[tuple[int, int, int], ...], threads_of: Callable[[int], int]
+) -> Geometry | None:
     for group, slots, cluster in table:
         if words <= group * slots * cluster and cluster <= limits.largest_cluster:
-            # A short row leaves a block too little to do: several rows a block.
-            return Geometry(group, 256 if group < 128 else group, slots, cluster, held=min(slots, _HELD))
+            return Geometry(group, threads_of(group), slots, cluster, held=min(slots, _HELD))
     return None
 
 
@@ -128,8 +129,10 @@ def _longer(words: int, itemsize: int, arrays: int, limits: Limits) -> Geometry 
 def forward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax of rows that need more than a warp's lanes: 64 registers a thread, 1024 threads a
     multiprocessor, 128 KiB of rows in flight in registers and as much again in shared memory."""
-    # 16-bit rows of 1024 are fastest in half a warp, eight words a lane as well.
-    shape = _first_fitting(words, limits, ((16, 8, 1), *_FORWARD) if itemsize == 2 else _FORWARD)
+    # One row a block, if 32 blocks of a warp find room.  The shorter 16-bit rows are fastest in half a warp.
+    smallest = 32 if limits.resident_blocks >= 32 else 64
+    table = ((16, 7, 1), (32, 4, 1), *_FORWARD) if itemsize == 2 else _FORWARD
+    shape = _first_fitting(words, limits, table, lambda group: 256 if group < 32 else max(group, smallest))
     if shape is not None:
         return shape._replace(blocks=1 if itemsize == 8 else 1024 // shape.threads)
     return _longer(words, itemsize, 1, limits)
@@ -152,7 +155,7 @@ def stream(words: int, itemsize: int, limits: Limits) -> Geometry | None:
 
 def backward(words: int, itemsize: int, limits: Limits) -> Geometry | None:
     """softmax and log_softmax backward of rows that need more than a warp's lanes: as forward, twice the words."""
-    shape = _first_fitting(words, limits, _BACKWARD)
+    shape = _first_fitting(words, limits, _BACKWARD, lambda group: 256 if group < 128 else group)  # rows that share one
     if shape is not None:
         registers = 104 if shape.slots == 8 else 80
         return shape._replace(blocks=1 if itemsize == 8 else 65536 // (registers * shape.threads))

@@ -35,7 +35,8 @@ class Device:
         launch.load = self.load
         launch.launch_on = lambda _, shape, kernel, *arguments: kernel.run(*shape, *arguments)
         launch.stream_here = lambda _: "a stream"
-        launch.device_limits = lambda _: self.limits()
+        for module in (launch, import_module(f"{_COPY}._cuda.limits")):
+            module.device_limits = lambda _: self.limits()
         memory = import_module(f"{_COPY}._cuda.memory")
         memory.empty = lambda shape, strides, dtype, _: torch.empty_strided(shape, strides, dtype=dtype)
         self.reset()
@@ -51,6 +52,13 @@ class Device:
                     if hasattr(kept, "cache_clear"):
                         kept.cache_clear()
         self.module("_cuda.ready")._ready.clear()
+
+    def package(self, name: str) -> None:
+        """A package of the copy without what its __init__ imports: torch's operators are registered once a process."""
+        whole = f"{_COPY}.{name}"
+        if whole not in sys.modules:
+            sys.modules[whole] = found = ModuleType(whole)
+            found.__path__ = [str(PACKAGE.joinpath(*name.split(".")))]
 
     def limits(self) -> Limits:
         """What kernels are chosen for."""

@@ -30,6 +30,7 @@ BORDERS = [0, 30, 30, 31, 1200, 3001]  # an empty shard, one class, and shards t
 @pytest.fixture
 def parts(device, monkeypatch):
     """(terms of each shard, its logits) of rows, every kernel emulated."""
+    device.package("distributed")
     kernels = device.module("distributed.kernels")
     monkeypatch.setattr(device.module("distributed.rows"), "implementation", lambda *_: kernels.cuda)
     prepare = device.module("ops.cross_entropy.arguments").prepare

@@ -9,6 +9,7 @@ import torch
 from ..._cuda import ready
 from ..._cuda.compile import Source
 from ..._cuda.launch import launch_on, load, stream_here, stream_there
+from ..._cuda.limits import device_limits
 from ..._cuda.ready import Ready
 from ..._cuda.rows import NAMES, compute_dtype
 from . import batch, kernels
@@ -182,9 +183,10 @@ def _load_rescale(gradient: torch.Tensor) -> Ready:
     dtype = gradient.dtype
     macros = (("ELEMENT", NAMES[dtype]), ("COMPUTE", NAMES[compute_dtype(dtype)]))
     source = Source("ops/cross_entropy/rescale.cu", "rescale", macros)
-    kernel = load(gradient.get_device(), source, _SCALED_AT_ONCE)  # not early: what is in front of it may be anyone's
+    kernel = load(gradient.get_device(), source, _SCALED_AT_ONCE, early=True)  # it waits before it does anything
     words = -(-gradient.numel() * gradient.element_size() // 16)
-    return Ready(kernel, min(-(-words // _SCALED_AT_ONCE), kernel.resident), (gradient.numel(),))
+    blocks = min(-(-words // _SCALED_AT_ONCE), device_limits(gradient.get_device()).processors)
+    return Ready(kernel, blocks, (gradient.numel(),))
 
 
 def rescale(gradient: torch.Tensor, grad_loss: torch.Tensor) -> torch.Tensor:
