@@ -19,7 +19,7 @@ import torch
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 LIMIT_S = 300
-# A group of lanes, several rows a block, a block, clusters of 2 and 16, shared memory (also with words beyond it in
+# A group of lanes, a warp, a block, clusters of 2 and 16, shared memory (also with words beyond it in
 # backward, and with blocks that stay), split.
 LENGTHS = (13, 501, 2500, 9001, 20001, 200003, 300001, 500001, 900001, 1600001)
 MANY = 40000
@@ -113,10 +113,33 @@ def reach_linear(device: str) -> None:
     cuda_ignored.without_ignored(x.detach(), target, -100, None)
 
 
+def reach_distributed(device: str) -> None:
+    """Two shards, one process standing for both."""
+    from online_softmax.distributed.kernels import KernelTerms
+    from online_softmax.distributed.shards import Shard
+    from online_softmax.ops.cross_entropy.arguments import prepare
+    from online_softmax.ops.cross_entropy.options import Options
+
+    x, cuts = rows(5001, device), ((0, 1999), (1999, 5001))
+    target = torch.tensor([5000, 0, -100], device=device)
+    for weight, options in (
+        (None, Options()),
+        (torch.rand(5001, device=device), Options(label_smoothing=0.1, scale=0.5, softcap=20.0, z_loss=1e-3)),
+    ):
+        found = []
+        for start, stop in cuts:
+            ready = prepare(x[:, start:stop], target, None, None, options)
+            found.append(KernelTerms.of(ready, weight, Shard(start, stop - start, 5001, None), "cuda"))
+        parts = torch.stack([terms.columns(x[:, slice(*cut)]) for terms, cut in zip(found, cuts, strict=True)])
+        for terms, cut in zip(found, cuts, strict=True):
+            whole = terms.losses(parts)
+            terms.gradient(x[:, slice(*cut)], whole.whole, terms.reduced(whole), None, True)
+
+
 def reach(device: str = "cuda") -> None:
     """Calls everything, and says what is done."""
     start = time.perf_counter()
-    for part in (reach_linear, reach_attention, reach_softmax, reach_cross_entropy):
+    for part in (reach_linear, reach_attention, reach_softmax, reach_cross_entropy, reach_distributed):
         part(device)
         if device == "cuda":
             torch.cuda.synchronize()
@@ -129,7 +152,7 @@ def entries() -> set[str]:
 
     package = Path(online_softmax.__file__).parent
     found = set()
-    for path in sorted((package / "ops").rglob("*.cu")):
+    for path in sorted(path for folder in ("ops", "distributed") for path in (package / folder).rglob("*.cu")):
         for text in path.read_text(encoding="utf-8").split('extern "C" __global__')[1:]:
             names = re.findall(r"(\w+)\s*\(", text.split("{")[0])
             entry = next(name for name in names if name not in ("__launch_bounds__", "sizeof"))
