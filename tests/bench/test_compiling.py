@@ -29,3 +29,10 @@ def test_every_chosen_shape_is_on_the_gpu_s_list():
     for lengths in ON_CUDA.values():
         for (operation, dtype), columns in lengths.items():
             assert {(operation, dtype, n) for n in columns} <= listed
+
+
+def test_everywhere_leaves_nobody_out():
+    allowance = Allowance("cuda", quick=False, everywhere=True)
+    for library, seconds in SECONDS.items():
+        allowance.spend(library, 2 * seconds)
+        assert allowance.refusal(library, CHOSEN._replace(columns=4097)) is None

@@ -1,6 +1,6 @@
 """Libraries that compile anew for each shape: on which shapes they take part, and for how long.
 
-Some take seconds a shape, and all shapes of a run would keep a GPU waiting for half an hour.
+Some take seconds a shape, and all shapes of a run would keep a GPU waiting for ten minutes: `--everywhere` lets them.
 """
 
 from __future__ import annotations
@@ -43,20 +43,25 @@ ON_CUDA: dict[str, Lengths] = {
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function under torch.compile, which is loaded by the first call only: that takes seconds."""
-    compile_once = functools.cache(lambda: torch.compile(function, dynamic=False))
+
+    def compile_anew() -> Callable[..., Any]:
+        torch._dynamo.reset()  # it compiles the same lines for a few shapes only, and is itself after that
+        return torch.compile(function, dynamic=False)
+
+    compile_once = functools.cache(compile_anew)
     return lambda *arguments: compile_once()(*arguments)
 
 
 class Allowance:
     """What each compiling library may still take of one run."""
 
-    def __init__(self, device: str, quick: bool) -> None:
-        self.device = device
+    def __init__(self, device: str, quick: bool, everywhere: bool = False) -> None:
+        self.device, self.everywhere = device, everywhere
         self.left = dict.fromkeys(SECONDS, 0.0) if quick else dict(SECONDS)
 
     def refusal(self, library: str, workload: Workload) -> str | None:
         """Why a library sits this workload out; None when it takes part."""
-        if library not in self.left:
+        if library not in self.left or self.everywhere:
             return None
         lengths = ON_CUDA[library].get((workload.operation, workload.dtype), [])
         chosen = self.device != "cuda" or workload.columns in lengths

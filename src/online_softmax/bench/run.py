@@ -23,10 +23,10 @@ COPIES_AT_MOST = 64
 class Runner:
     """One run of the benchmark on one device."""
 
-    def __init__(self, device: str, quick: bool) -> None:
+    def __init__(self, device: str, quick: bool, everywhere: bool = False) -> None:
         self.device = device
         self.rounds, self.seconds = (3, 0.5) if quick else (25, 2.0) if device == "cuda" else (15, 6.0)
-        self.compiling = Allowance(device, quick)
+        self.compiling = Allowance(device, quick, everywhere)
 
     def measure(self, workload: Workload) -> Record:
         """The workload's record: who was wrong, who could not, and the times of all others."""

@@ -32,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes", type=float, metavar="N", help="start nothing after N minutes: the least important shapes come last"
     )
     parser.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="on cuda: time torch.compile and quack on every shape, though they compile anew for each",
+    )
+    parser.add_argument(
         "--json",
         metavar="FILE",
         help="write results as JSON lines while they are made; in a folder, to a file named after the device",
@@ -96,7 +101,7 @@ def _measure(args: argparse.Namespace, work: list[Workload], file: TextIO | None
             print(json.dumps(made), file=file, flush=True)
 
     keep(record.machine(args.device, args.quick))
-    runner = Runner(args.device, args.quick)
+    runner = Runner(args.device, args.quick, args.everywhere)
     large = [w for w in work if (w.operation == "cross_entropy" and w.columns == 32000) or w.operation in OPERATIONS]
     in_processes = [] if args.device == "cuda" or args.quick else large
     end = float("inf") if args.minutes is None else time.monotonic() + 60 * args.minutes
