@@ -22,7 +22,7 @@ import torch
 
 import online_softmax as osm
 from online_softmax.bench.case import LIMITS
-from online_softmax.bench.compiling import NOT_COMPILED
+from online_softmax.bench.compiling import NOT_COMPILED, compiled
 from online_softmax.bench.record import machine
 from online_softmax.bench.tables import OURS
 
@@ -130,7 +130,7 @@ def measured(record: Record, ways: dict[str, list[Call]], right: Any, answer: Ca
     return record
 
 
-def forward(count: int, dtype: torch.dtype, device: str, compiled: Call | None) -> Record:
+def forward(count: int, dtype: torch.dtype, device: str, compiling: bool) -> Record:
     """Merging `count` partial results that lie one behind the other, and apart."""
     data = inputs(count, dtype, device)
     listed = [([x.clone() for x in outs], [x.clone() for x in lses]) for outs, lses in data]
@@ -142,10 +142,11 @@ def forward(count: int, dtype: torch.dtype, device: str, compiled: Call | None) 
         "torch": [lambda d=d: in_torch(*d) for d in data],
     }
     record = record_of("merge_attention", count, dtype, count + 1)
-    if compiled is None:
-        record["refused"]["torch.compile"] = NOT_COMPILED
+    if compiling:
+        function = compiled(in_torch)
+        ways["torch.compile"] = [lambda d=d: function(*d) for d in data]
     else:
-        ways["torch.compile"] = [lambda d=d: compiled(*d) for d in data]
+        record["refused"]["torch.compile"] = NOT_COMPILED
     some = slice(0, 64)
     right = in_torch(*(part[:, some].double() for part in data[0]))
     return measured(record, ways, right, lambda merged: [part[some] for part in merged])
@@ -191,7 +192,6 @@ def main(arguments: list[str] | None = None) -> None:
             given.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     say(machine("cuda", False))
-    compiled = torch.compile(in_torch, dynamic=False)
     for dtype in (torch.bfloat16, torch.float32):
         for count in PARTIALS:
             spent = time.perf_counter() - started
@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> None:
                 return
             # Autograd runs backward on the stream of forward, and graphs are captured on another than the default one.
             with torch.cuda.stream(torch.cuda.Stream()):
-                say(forward(count, dtype, "cuda", compiled if spent < given.seconds * 2 / 3 else None))
+                say(forward(count, dtype, "cuda", spent < given.seconds * 2 / 3))
                 say(backward(count, dtype, "cuda"))
             torch.cuda.synchronize()
             torch.cuda.empty_cache()

@@ -46,6 +46,6 @@ def test_records_and_tables(script, dtype):
 
 def test_a_wrong_answer_is_found_and_not_timed(script, monkeypatch):
     monkeypatch.setattr(script.osm, "merge_attention", lambda outs, lses: (outs[0], lses[0]))
-    found = script.forward(2, torch.float32, "cpu", None)
+    found = script.forward(2, torch.float32, "cpu", False)
     assert found["wrong"] == [OURS, f"{OURS}, lists"]
     assert set(found["seconds"]) == {"torch"}
