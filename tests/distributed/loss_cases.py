@@ -162,6 +162,25 @@ def case_one_collective_forward_and_none_backward(rank, size):
         assert len(collectives) == len(OPTIONS), collectives
 
 
+def case_a_target_that_is_written_to_before_backward(rank, size):
+    borders = cuts(size, True)
+    logits, target = rows(borders[-1])
+    weight = torch.rand(borders[-1])
+    found = []
+    for spoil in (False, True):
+        local, given = logits[:, borders[rank] : borders[rank + 1]].clone().requires_grad_(), target.clone()
+        loss = distributed.cross_entropy(local, given, weight, label_smoothing=0.1)
+        if spoil:
+            given += 1
+        if spoil and logits.is_cuda:  # whose kernel reads it again
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+            return
+        loss.backward()
+        found.append(local.grad)
+    assert torch.equal(*found)
+
+
 def case_extra_memory_is_one_gradient(rank, size):
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -137,7 +137,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, terms: Terms, group: Group, aux: bool) -> tuple[Tensor | None, ...]:
         rows = terms.losses(gather(terms.columns(logits.detach(), aux), group), aux)
         loss = terms.reduced(rows)
-        ctx.save_for_backward(logits, *rows.whole)
+        ctx.save_for_backward(logits, *rows.whole, *terms.given)
         ctx.terms = terms
         ctx.set_materialize_grads(False)
         if not aux:
@@ -151,5 +151,5 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> tuple[Any, ...]:
         if grad_loss is None and grad_lse is None:
             return (None,) * 4
-        logits, *whole = ctx.saved_tensors
-        return ctx.terms.gradient(logits.detach(), Whole(*whole), grad_loss, grad_lse, True), None, None, None
+        logits, lse, low, *_ = ctx.saved_tensors
+        return ctx.terms.gradient(logits.detach(), Whole(lse, low), grad_loss, grad_lse, True), None, None, None

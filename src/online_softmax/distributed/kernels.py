@@ -61,6 +61,11 @@ class KernelTerms(NamedTuple):
         totals.count(target, whole, ready.num_items, divisors)
         return cls(target, whole, local_total, totals, divisors, options, shard, impl)
 
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """The caller's own tensors that backward reads again."""
+        return (self.target,) if self.weight is None else (self.target, self.weight)
+
     def rows(self, piece: slice) -> KernelTerms:
         """The terms of some of the rows; what "mean" divides by stays that of all."""
         return self._replace(target=self.target[piece])

@@ -156,14 +156,14 @@ class _Linear(torch.autograd.Function):
                 gradients.add(piece, logits)
         rows = _joined(found)
         ctx.gradients = gradients
-        ctx.save_for_backward(x, w, bias, *rows.whole)
+        ctx.save_for_backward(x, w, bias, *rows.whole, *terms.given)
         ctx.how = terms, group, chunk
         return terms.reduced(rows)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, w, bias, lse, low = ctx.saved_tensors
+        x, w, bias, lse, low, *_ = ctx.saved_tensors
         terms, group, chunk = ctx.how
         (grad,) = grads
         gradients, ctx.gradients = ctx.gradients, None

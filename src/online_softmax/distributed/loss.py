@@ -65,6 +65,11 @@ class ArrayTerms(NamedTuple):
         totals = local_total, total
         return cls(own, index, ignored, weights, local_weight, *totals, divisors, options, shard, impl)
 
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """None of the caller's tensors is read again in backward."""
+        return ()
+
     def rows(self, piece: slice) -> ArrayTerms:
         """The terms of some of the rows; what "mean" divides by stays that of all."""
         return self._replace(

@@ -29,6 +29,10 @@ class Terms(Protocol):
     """What is known of M rows before their logits are read, and what follows from it: ArrayTerms of loss.py,
     in array operations, and KernelTerms of kernels.py, in CUDA kernels."""
 
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """The caller's own tensors that backward reads again: saved, so that torch tells if they were written to."""
+
     def rows(self, piece: slice) -> Terms:
         """The terms of some of the rows; what "mean" divides by stays that of all."""
 
