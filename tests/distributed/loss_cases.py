@@ -264,3 +264,31 @@ def case_linear_cross_entropy(rank, size):
                 wanted = biases[0].grad
                 close = {"rtol": 0, "atol": eps * wanted.abs().max().item()}
                 torch.testing.assert_close(biases[1].grad, wanted[start:stop], **close)
+
+
+def case_linear_cross_entropy_makes_no_gradient_that_is_not_asked_for(rank, size):
+    borders = cuts(size, True)
+    start, stop = borders[rank], borders[rank + 1]
+    target = torch.randint(borders[-1], (11,))
+    everything = torch.randn(11, 6), torch.randn(borders[-1], 6), torch.randn(borders[-1])
+    for reduction, asked in itertools.product(("mean", "none"), itertools.product((False, True), repeat=3)):
+        if not any(asked):
+            continue
+        whole = [each.clone().requires_grad_(on) for each, on in zip(everything, asked, strict=True)]
+        x, w, bias = whole
+        want = osm.cross_entropy(x @ w.T + bias, target, reduction=reduction)
+        local = [everything[0].clone(), everything[1][start:stop].clone(), everything[2][start:stop].clone()]
+        for each, on in zip(local, asked, strict=True):
+            each.requires_grad_(on)
+        more = {"linear_bias": local[2], "vocab_start": start, "vocab_size": borders[-1], "chunk_rows": 4}
+        with torch.profiler.profile() as profile:
+            got = distributed.linear_cross_entropy(*local[:2], target, reduction=reduction, **more)
+            upstream = torch.ones_like(want)
+            got.backward(upstream)
+        want.backward(upstream)
+        sums = [event.name for event in profile.events() if event.name == "c10d::allreduce_"]
+        assert len(sums) == (3 if asked[0] else 0), "one a chunk, if the input's gradient is wanted"
+        for mine, one, part in zip(local, whole, (slice(None), slice(start, stop), slice(start, stop)), strict=True):
+            assert (mine.grad is None) == (one.grad is None)
+            if one.grad is not None:
+                torch.testing.assert_close(mine.grad, one.grad[part], rtol=1e-5, atol=1e-5)

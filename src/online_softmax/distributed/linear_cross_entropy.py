@@ -53,7 +53,7 @@ def linear_cross_entropy(
     Parameters
     ----------
     input : Tensor (N, H)
-        The same on every process; its gradient is summed over the group.
+        The same on every process; its gradient is summed over the group, so that it is wanted on all or none of them.
     linear_weight : Tensor (C_local, H)
         This process's classes, from `vocab_start` on; or a DTensor sharded along axis 0.
     linear_bias : Tensor (C_local,), optional
@@ -68,7 +68,8 @@ def linear_cross_entropy(
     -------
     Tensor
         The loss in nats, the same on every process; one gather a chunk forward. For "mean" and "sum" the gradients are
-        made in forward, for "none" the logits are computed again in backward.
+        made in forward, for "none" the logits are computed again in backward; those that nobody asks for, of a frozen
+        head or trunk, are not.
 
     Raises
     ------
@@ -103,6 +104,7 @@ def linear_cross_entropy(
             "chunk_rows": found.chunk,
             "weighted": weight is not None,
             "biased": found.bias is not None,
+            "gradient of input": found.input.requires_grad and torch.is_grad_enabled(),
         }
 
     found = agreed(checked, facts, group, debug)
@@ -144,8 +146,9 @@ class _Linear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, terms: Terms, reduced: bool, group: Group, chunk: int
     ) -> Tensor:
-        early = any(ctx.needs_input_grad[:3]) and reduced and x.dtype != torch.float16
-        gradients = _Gradients(x, w, bias, group) if early else None
+        wanted = ctx.needs_input_grad[:3]
+        early = any(wanted) and reduced and x.dtype != torch.float16
+        gradients = _Gradients(x, w, bias, wanted, group) if early else None
         found = []
         for piece in _chunks(x, chunk):
             logits, some = _logits(x[piece], w, bias), terms.rows(piece)
@@ -169,7 +172,7 @@ class _Linear(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None:
             return *gradients.scaled(grad), *(None,) * 4
-        gradients = _Gradients(x, w, bias, group)
+        gradients = _Gradients(x, w, bias, ctx.needs_input_grad[:3], group)
         for piece in _chunks(x, chunk):
             logits, incoming = _logits(x[piece], w, bias), grad[piece] if grad.ndim else grad
             terms.rows(piece).gradient(logits, Whole(lse[piece], low[piece]), incoming, None, logits)
@@ -196,24 +199,28 @@ def _chunks(x: Tensor, chunk: int) -> list[slice]:
 
 
 class _Gradients:
-    """The gradients of input, weight and bias, summed in fp32 (fp64) over chunks and, of the input, over processes."""
+    """The gradients that are wanted, summed in fp32 (fp64) over chunks and, that of the input, over processes."""
 
-    def __init__(self, x: Tensor, w: Tensor, bias: Tensor | None, group: Group) -> None:
+    def __init__(self, x: Tensor, w: Tensor, bias: Tensor | None, wanted: tuple[bool, ...], group: Group) -> None:
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
-        self.input = torch.empty(x.shape, dtype=compute, device=x.device)
-        self.weight = torch.zeros(w.shape, dtype=compute, device=w.device)
-        self.bias = None if bias is None else torch.zeros(bias.shape, dtype=compute, device=w.device)
+        self.input = torch.empty(x.shape, dtype=compute, device=x.device) if wanted[0] else None
+        self.weight = torch.zeros(w.shape, dtype=compute, device=w.device) if wanted[1] else None
+        of_bias = bias is not None and wanted[2]
+        self.bias = torch.zeros(w.shape[:1], dtype=compute, device=w.device) if of_bias else None
         self._x, self._w, self._group = x.detach(), w.detach(), group
 
     def add(self, piece: slice, grad_logits: Tensor) -> None:
         """The part of one chunk; the sum over processes travels while the weight's gradient is computed."""
-        part = self.input[piece]
-        part.copy_(grad_logits @ self._w)
-        travelling = dist.all_reduce(part, group=self._group, async_op=True) if part.numel() else None
-        if self.weight.dtype == self._x.dtype:
-            self.weight.addmm_(grad_logits.T, self._x[piece])
-        else:
-            self.weight += grad_logits.T @ self._x[piece]
+        travelling = None
+        if self.input is not None:
+            part = self.input[piece]
+            part.copy_(grad_logits @ self._w)
+            travelling = dist.all_reduce(part, group=self._group, async_op=True) if part.numel() else None
+        if self.weight is not None:
+            if self.weight.dtype == self._x.dtype:
+                self.weight.addmm_(grad_logits.T, self._x[piece])
+            else:
+                self.weight += grad_logits.T @ self._x[piece]
         if self.bias is not None:
             self.bias += grad_logits.sum(0, dtype=self.bias.dtype)
         if travelling is not None:
