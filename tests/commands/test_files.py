@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from online_softmax import cli
 from online_softmax.commands._files import to_write
 from online_softmax.terminal import CommandError
 
@@ -34,3 +35,11 @@ def test_anything_else_is_told_at_once(given, text, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: given != "shut.svg")
     with pytest.raises(CommandError, match=text):
         to_write("--plot", given, ".svg")
+
+
+def test_two_options_want_two_files(tmp_path, capsys):
+    same = str(tmp_path / "a.svg")
+    for command in (["trace"], ["ladder"], ["bench", "--quick"]):
+        assert cli.main([*command, "--plot", same, "--json", same]) == 2
+        assert "--plot and --json are the same file" in capsys.readouterr().err
+    assert not (tmp_path / "a.svg").exists()

@@ -16,8 +16,16 @@ def case_disagreements_are_errors(rank, size):
     with pytest.raises(ValueError, match="disagree about causal"):
         distributed.check_group(causal=rank == 0)
     distributed.check_group(logits, causal=True)
-    with pytest.raises(ValueError, match="disagree about options"):
-        distributed.cross_entropy(logits, target, label_smoothing=0.1 * (rank == 0), debug=True)
+    for options in ({"label_smoothing": 0.1 * (rank == 0)}, {"num_items": 5 + rank}):
+        with pytest.raises(ValueError, match=f"disagree about {next(iter(options))}"):
+            distributed.cross_entropy(logits, target, **options, debug=True)
+    wants, frozen = (torch.ones(9, 6, requires_grad=on) for on in (rank == 0, False))
+    with pytest.raises(ValueError, match="disagree about gradient of input"):
+        distributed.linear_cross_entropy(wants, torch.ones(12, 6), target, debug=True)
+    head = torch.ones(12, 6, requires_grad=rank == 0)  # each process's own affair
+    loss = distributed.linear_cross_entropy(frozen, head, target, debug=True)
+    if rank == 0:
+        loss.backward()
     with pytest.raises(ValueError, match="disagree about dtype"):
         distributed.cross_entropy(logits.to(torch.float64 if rank else torch.float32), target, debug=True)
     with pytest.raises(ValueError, match="do not cover the classes"):
@@ -40,6 +48,10 @@ def case_check_group_takes_tensors(rank, size):
     for call, came in ((lambda: distributed.check_group(3), "int"), (lambda: distributed.check_group([]), "list")):
         with pytest.raises(TypeError, match=rf"^tensors\[0\] is a {came}; wanted a torch tensor"):
             call()
+    with pytest.raises(TypeError, match="x is a Tensor; wanted a plain value"):
+        distributed.check_group(x=torch.zeros(2))
+    with pytest.raises(TypeError, match=r"way is .*; wanted a plain value"):
+        distributed.check_group(way=lambda: 0)
     with pytest.raises(TypeError, match=r"^tensors\[1\]" if rank == 1 else r"^on rank 1: tensors\[1\]"):
         distributed.check_group(torch.zeros(1), None if rank == 1 else torch.zeros(1))
 
@@ -179,7 +191,33 @@ def case_flags_and_axes_are_checked(rank, size):
         (lambda: distributed.softmax(logits, True), "axis is True; wanted an int"),
         (lambda: distributed.softmax(logits, dim=1), "takes axis=, not dim="),
         (lambda: distributed.shard_sequence(q, 1.0), "axis is 1.0"),
+        (lambda: distributed.shard_sequence(q.numpy()), "x is a ndarray; wanted a torch tensor"),
+        (lambda: distributed.gather_sequence(q.numpy(), lengths=[4]), "local is a ndarray; wanted a torch tensor"),
         (lambda: distributed.linear_cross_entropy(logits, logits, target, chunk_rows=2.5), "chunk_rows is 2.5"),
     ):
         with pytest.raises(TypeError, match=text):
             call()
+
+
+def case_a_length_that_a_ring_would_not_take(rank, size):
+    with pytest.raises(ValueError, match=rf"no multiple of {2 * size} .* lengths=\[13\], here and to ring_attention"):
+        distributed.shard_sequence(torch.zeros(2, 13, 8))
+    with pytest.raises(ValueError, match="pass the whole lengths, as to shard_sequence"):
+        distributed.ring_attention(*(torch.zeros(2, 3, 8) for _ in range(3)))
+
+
+def case_what_a_dtensor_knows_itself(rank, size):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    logits, target = rows(41)
+    mesh = init_device_mesh("cpu", (size,))
+    given = distribute_tensor(logits, mesh, [Shard(1)])
+    distributed.cross_entropy(given, target, vocab_size=41, group=mesh.get_group())
+    for more, text in (({"vocab_size": 99}, "vocab_size is 99; .* has 41"), ({"vocab_start": 50}, "vocab_start is 50")):
+        with pytest.raises(ValueError, match=text):
+            distributed.cross_entropy(given, target, **more)
+    with pytest.raises(TypeError, match="q is a DTensor; wanted this process's own part"):
+        distributed.ring_attention(given[None], given[None], given[None])
+    with pytest.raises(TypeError, match="x is a DTensor"):
+        distributed.shard_sequence(given)

@@ -117,3 +117,16 @@ def case_lengths_and_ranks_are_checked(rank, size):
             distributed.local_lengths([3, 5, 0], wrong, size)
     with pytest.raises(ValueError, match="size is 0"):
         distributed.local_lengths([3], 0, 0)
+
+
+def case_autocast(rank, size):
+    q, k, v = (torch.randn(1, 2, 8 * size, 16) for _ in range(3))
+    local = [distributed.shard_sequence(x).requires_grad_() for x in (q, k, v)]
+    kind = torch.get_default_device().type
+    with torch.autocast(kind, torch.bfloat16):
+        got, want = distributed.ring_attention(*local, causal=True), osm.attention(q, k, v, causal=True)
+    assert got.dtype == want.dtype == torch.bfloat16
+    mine = distributed.shard_sequence(want)
+    torch.testing.assert_close(got, mine, rtol=2e-2, atol=2e-2)
+    got.sum().backward()
+    assert all(x.grad.dtype == torch.float32 for x in local)

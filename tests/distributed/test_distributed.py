@@ -15,7 +15,7 @@ from tests.distributed.processes import FORKED, names_of, run_all
 
 from online_softmax import distributed
 
-MODULES = tuple(f"tests.distributed.{name}_cases" for name in ("loss", "softmax", "ring", "error"))
+MODULES = tuple(f"tests.distributed.{name}_cases" for name in ("loss", "linear", "softmax", "ring", "error"))
 SIZES = (2, 4)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from online_softmax._cuda.compile import Source
 
-MODULES = tuple(f"tests.distributed.{name}_cases" for name in ("loss", "softmax", "ring"))
+MODULES = tuple(f"tests.distributed.{name}_cases" for name in ("loss", "linear", "softmax", "ring"))
 
 
 class _Nothing:

@@ -30,6 +30,17 @@ def to_write(option: str, given: str | None, suffix: str = "") -> Path | None:
     return path
 
 
+def check_apart(**paths: Path | None) -> None:
+    """A CommandError if two options, by name, mean the same file: one would overwrite the other."""
+    seen: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            raise CommandError(f"--{option} and --{other} are the same file, {path}; wanted one each")
+
+
 def to_draw(option: str, given: str | None) -> Path | None:
     """The path of a picture that altair can draw."""
     path = to_write(option, given, ".svg")

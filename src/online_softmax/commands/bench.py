@@ -18,7 +18,7 @@ from ..bench.record import Record
 from ..bench.run import Runner, cpu_memory
 from ..bench.tables import OURS, OURS_NUMPY
 from ..bench.workload import TRAFFIC, Workload, cpu_workloads, cuda_workloads
-from ._files import to_write
+from ._files import check_apart, to_write
 
 QUICK_DIVISOR = 32
 
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.minutes is not None and not args.minutes > 0:
         raise terminal.CommandError(f"--minutes is {args.minutes:g}; wanted more than 0")
     path, picture = _json_file(args.json, args.device), to_write("--plot", args.plot, ".svg")
+    check_apart(json=path, plot=picture)
     if picture:
         from ..bench import plot
     work = _workloads(args.device, args.quick)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..terminal import CommandError, note, progress, table
-from ._files import to_draw, to_write
+from ._files import check_apart, to_draw, to_write
 
 if TYPE_CHECKING:
     from ..ladder.run import Ladder
@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if (reason := module.missing()) is not None:
         raise CommandError(f"--device {arguments.device}: {reason}")
     json_file, plot = to_write("--json", arguments.json), to_draw("--plot", arguments.plot)
+    check_apart(json=json_file, plot=plot)
 
     compiled = not arguments.no_compile
     ladders: list[Ladder] = []

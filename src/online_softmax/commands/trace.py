@@ -9,7 +9,7 @@ import numpy as np
 
 from ..terminal import CommandError, table
 from ..trace import Trace, trace
-from ._files import to_draw, to_write
+from ._files import check_apart, to_draw, to_write
 from ._json import write_json
 
 
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     printed = arguments.json == "-"
     json = None if printed else to_write("--json", arguments.json)
     plot = to_draw("--plot", arguments.plot)
+    check_apart(json=json, plot=plot)
     result = _trace(arguments)
     if plot:
         _plot(result, plot)

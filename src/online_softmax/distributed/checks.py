@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
 
+from ..ops.cross_entropy.options import Options
 from .group import Group, rank_and_size
 from .shards import Shard, locate
 
@@ -25,14 +27,14 @@ def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
     group : ProcessGroup, optional
         All processes unless given.
     **options
-        Plain values that must agree; any that compare with ==.
+        Plain values that must agree: any that compare with == and can be pickled.
 
     Raises
     ------
     ValueError
         On every process, naming what differs and on which ranks.
     TypeError
-        On every process, if any of them gives something else than a tensor.
+        On every process, if any of them gives something else than a tensor, or an option that is no plain value.
 
     Source: this project; a mismatch in a collective is otherwise a hang until its time-out.
     """
@@ -43,9 +45,20 @@ def check_group(*tensors: Tensor, group: Group = None, **options: Any) -> None:
                 raise TypeError(
                     f"tensors[{i}] is a {type(tensor).__name__}; wanted a torch tensor, and plain values by name"
                 )
+        for name, value in options.items():
+            _check_plain(name, value)
         return {f"tensor {i}": described_tensor(tensor) for i, tensor in enumerate(tensors)}
 
     agreed(described, lambda found: {**found, **options}, group, debug=True)
+
+
+def _check_plain(name: str, value: Any) -> None:
+    if hasattr(value, "__array__"):
+        raise TypeError(f"{name} is a {type(value).__name__}; wanted a plain value: tensors go without a name")
+    try:
+        pickle.dumps(value)
+    except Exception:  # each type fails in its own way
+        raise TypeError(f"{name} is {value!r}; wanted a plain value, which can be sent to other processes") from None
 
 
 def compare(facts: dict[str, Any], group: Group) -> list[dict[str, Any]]:
@@ -118,6 +131,11 @@ def agreed_shard(
         hint = "" if len({each.vocab_size for each in found}) == 1 else "; uneven ones need vocab_start and vocab_size"
         raise ValueError(f"the shards of {name} do not cover the classes of one vocabulary once each: {spelled}{hint}")
     return shard
+
+
+def described_options(options: Options, num_items: Any) -> dict[str, Any]:
+    """What must agree about a loss, by name; reads num_items where it lies."""
+    return {**options._asdict(), "num_items": None if num_items is None else float(num_items)}
 
 
 def described_tensor(tensor: Tensor) -> str:

@@ -19,7 +19,7 @@ from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Aux
-from .checks import agreed, agreed_shard, described_tensor
+from .checks import agreed, agreed_shard, described_options, described_tensor
 from .group import Group, gather
 from .rows import Whole
 from .shards import from_dtensor, is_dtensor, replicated
@@ -63,7 +63,8 @@ def cross_entropy(
         All processes unless given.
     debug : bool
         Compare shapes, dtypes, options and shards over the processes first, so that a difference, or an argument that
-        one process alone refuses, is an error on all of them and not a hang. All processes must pass the same.
+        one process alone refuses, is an error on all of them and not a hang. All processes must pass the same. Values
+        of target and weight are not compared.
     ignore_index, reduction, label_smoothing, num_items, scale, softcap, z_loss, return_aux, impl
         As in `online_softmax.cross_entropy`; smoothing, weights and means concern the whole vocabulary.
 
@@ -91,7 +92,9 @@ def cross_entropy(
     debug = flag("debug", debug)
     axis = 0 if getattr(local_logits, "ndim", 2) == 1 else 1
     if is_dtensor(local_logits):
-        local_logits, vocab_start, vocab_size, group = from_dtensor("local_logits", local_logits, axis)
+        local_logits, vocab_start, vocab_size, group = from_dtensor(
+            "local_logits", local_logits, axis, vocab_start, vocab_size, group
+        )
 
     shard = agreed_shard("local_logits", local_logits, axis, vocab_start, vocab_size, group, debug)
 
@@ -111,7 +114,7 @@ def cross_entropy(
             "rows": rest,
             "dtype of local_logits": str(local_logits.dtype),
             "target": described_tensor(found.ready.target),
-            "options": tuple(found.ready.options),
+            **described_options(found.ready.options, num_items),
             "return_aux": found.aux,
             "weighted": weight is not None,
         }
@@ -151,5 +154,6 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor | None, grad_lse: Tensor | None = None, *_: Any) -> tuple[Any, ...]:
         if grad_loss is None and grad_lse is None:
             return (None,) * 4
-        logits, lse, low, *_ = ctx.saved_tensors
-        return ctx.terms.gradient(logits.detach(), Whole(lse, low), grad_loss, grad_lse, True), None, None, None
+        logits, lse, low, distance, *_ = ctx.saved_tensors
+        whole = Whole(lse, low, distance)
+        return ctx.terms.gradient(logits.detach(), whole, grad_loss, grad_lse, True), None, None, None

@@ -79,7 +79,8 @@ class KernelTerms(NamedTuple):
             kernel(-(-rows // _THREADS), *arguments)
 
     def columns(self, logits: Tensor, aux: bool = False) -> Tensor:
-        """(K, M): what this process finds out about its part of each row, in one read of the logits."""
+        """(K, M): what this process finds out about its part of each row, in one read of the logits; in place of the
+        target's distance its logit."""
         assert not aux
         options, shard = self.options, self.shard
         smooth = options.label_smoothing != 0

@@ -6,6 +6,8 @@ gradient of a chunk is computed, the sum over processes of its input gradient is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,11 +16,11 @@ from torch import Tensor
 
 from .._arguments import flag
 from .._arrays import describe
-from ..ops._torch import first_derivative_only
+from ..ops._torch import autocast_dtype, first_derivative_only
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
-from .checks import agreed, agreed_shard, described_tensor
+from .checks import agreed, agreed_shard, described_options, described_tensor
 from .group import Group, gather
 from .rows import Whole
 from .shards import from_dtensor, is_dtensor, replicated
@@ -78,7 +80,9 @@ def linear_cross_entropy(
     """
     debug = flag("debug", debug)
     if is_dtensor(linear_weight):
-        linear_weight, vocab_start, vocab_size, group = from_dtensor("linear_weight", linear_weight, 0)
+        linear_weight, vocab_start, vocab_size, group = from_dtensor(
+            "linear_weight", linear_weight, 0, vocab_start, vocab_size, group
+        )
 
     shard = agreed_shard("linear_weight", linear_weight, 0, vocab_start, vocab_size, group, debug)
 
@@ -86,21 +90,25 @@ def linear_cross_entropy(
         options = make_options(ignore_index, reduction, label_smoothing, scale, softcap, z_loss, input)
         x, labels, weights = replicated("input", input), replicated("target", target), replicated("weight", weight)
         bias = from_dtensor("linear_bias", linear_bias, 0).tensor if is_dtensor(linear_bias) else linear_bias
-        _check_layer(x, linear_weight, bias)
+        head = linear_weight
+        cast = autocast_dtype(x.device.type) if isinstance(x, Tensor) else None
+        if cast is not None:  # as torch's own layer: what is not fp64
+            x, head, bias = (_cast(each, cast) for each in (x, head, bias))
+        _check_layer(x, head, bias)
         if isinstance(labels, Tensor) and labels.is_floating_point():
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
         nothing = x.new_empty(0).expand(x.shape[0], 0)
         stand_in = nothing if shard.classes == 0 else x[:, :1].expand(-1, shard.classes)
         terms = terms_of(prepare(stand_in.detach(), labels, None, num_items, options), weights, shard, impl)
         chunk = check_chunks(chunk_rows, "fast") or _CHUNK_ROWS
-        return _Checked(x, bias, labels, terms, options, chunk)
+        return _Checked(x, head, bias, labels, terms, options, chunk)
 
     def facts(found: _Checked) -> dict[str, Any]:
         return {
             "input": described_tensor(found.input),
             "target": described_tensor(found.target),
             "hidden": linear_weight.shape[1],
-            "options": tuple(found.options),
+            **described_options(found.options, num_items),
             "chunk_rows": found.chunk,
             "weighted": weight is not None,
             "biased": found.bias is not None,
@@ -110,12 +118,24 @@ def linear_cross_entropy(
     found = agreed(checked, facts, group, debug)
     early = found.options.reduction != "none"
     how = found.terms, early, shard.group, found.chunk
-    loss: Tensor = _Linear.apply(found.input, linear_weight, found.bias, *how)
+    with _without_autocast(found.input.device.type):
+        loss: Tensor = _Linear.apply(found.input, found.head, found.bias, *how)
     return loss
+
+
+def _cast(x: Any, dtype: torch.dtype) -> Any:
+    plain = isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
+    return x.to(dtype) if plain else x
+
+
+def _without_autocast(kind: str) -> AbstractContextManager[Any]:
+    """Gradients of logits are multiplied as they are."""
+    return nullcontext() if autocast_dtype(kind) is None else torch.autocast(kind, enabled=False)
 
 
 class _Checked(NamedTuple):
     input: Tensor
+    head: Tensor
     bias: Tensor | None
     target: Tensor
     terms: Terms
@@ -166,7 +186,8 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, w, bias, lse, low, *_ = ctx.saved_tensors
+        x, w, bias, lse, low, distance, *_ = ctx.saved_tensors
+        whole = Whole(lse, low, distance)
         terms, group, chunk = ctx.how
         (grad,) = grads
         gradients, ctx.gradients = ctx.gradients, None
@@ -175,7 +196,7 @@ class _Linear(torch.autograd.Function):
         gradients = _Gradients(x, w, bias, ctx.needs_input_grad[:3], group)
         for piece in _chunks(x, chunk):
             logits, incoming = _logits(x[piece], w, bias), grad[piece] if grad.ndim else grad
-            terms.rows(piece).gradient(logits, Whole(lse[piece], low[piece]), incoming, None, logits)
+            terms.rows(piece).gradient(logits, whole.rows(piece), incoming, None, logits)
             gradients.add(piece, logits)
         return *gradients.scaled(None), *(None,) * 4
 
@@ -184,9 +205,17 @@ def _joined(found: list[Losses]) -> Losses:
     """Of all chunks' rows; there is no aux."""
     if len(found) == 1:
         return found[0]
-    whole = Whole(*(torch.cat(parts) for parts in zip(*(each.whole for each in found), strict=True)))
-    z_losses = [each.z_loss for each in found if each.z_loss is not None]
-    return Losses(whole, torch.cat([each.ce for each in found]), torch.cat(z_losses) if z_losses else None, None, None)
+    lse, low, distance = (_cat(parts) for parts in zip(*(each.whole for each in found), strict=True))
+    ce = _cat([each.ce for each in found])
+    assert lse is not None
+    assert low is not None
+    assert ce is not None
+    return Losses(Whole(lse, low, distance), ce, _cat([each.z_loss for each in found]), None, None)
+
+
+def _cat(parts: Sequence[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
 
 
 def _logits(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:

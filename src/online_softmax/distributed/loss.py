@@ -16,7 +16,7 @@ from .._dispatch import implementation
 from ..ops.cross_entropy.arguments import Prepared, check_range
 from ..ops.cross_entropy.options import Forward, Options
 from ..ops.cross_entropy.terms import capped, capped_slope, never_zero
-from .rows import Whole, merge_parts, summarise, weight_of
+from .rows import NO_LABEL, Whole, merge_parts, summarise, weight_of
 from .shards import Shard
 from .terms import Losses, whole_weight
 
@@ -82,9 +82,12 @@ class ArrayTerms(NamedTuple):
     def columns(self, logits: Tensor, aux: bool = False) -> Tensor:
         """(K, M): what this process finds out about its part of each row, in one read of the logits."""
         smooth = self.options.label_smoothing > 0.0
-        part = summarise(logits, self.options, self.local_weight, self.impl, spread=smooth, aux=aux)
-        # Where it has the target's class, its logit; else −0.0, which adds nothing.  An owner's −0.0 becomes 0.0.
-        columns = [part.lse, part.lse_low, torch.where(self.own, self._target(logits) + 0.0, -0.0)]
+        labels = torch.where(self.own, self.local_index, NO_LABEL)
+        part = summarise(logits, self.options, self.local_weight, self.impl, spread=smooth, aux=aux, labels=labels)
+        distance = (part.lse - self._target(logits)) + part.lse_low if smooth else part.loss
+        # Where it has the target's class, how far that is; else −0.0, which adds nothing.  An owner's −0.0 becomes 0.0.
+        distance = torch.where(part.lse == -torch.inf, torch.inf, distance + 0.0)
+        columns = [part.lse, part.lse_low, torch.where(self.own, distance, -0.0)]
         if smooth:
             columns += [self._local_spread(part), self.local_total.expand_as(part.lse)]
         if aux:
@@ -94,7 +97,11 @@ class ArrayTerms(NamedTuple):
     def _target(self, logits: Tensor) -> Tensor:
         if logits.shape[1] == 0:
             return torch.zeros_like(self.target_weight)
-        x = logits.gather(1, self.local_index[:, None])[:, 0].to(self.target_weight.dtype)
+        x = logits.gather(1, self.local_index[:, None])
+        if self.options.softcap is not None:  # by the implementation's own tanh: one class is its log-sum-exp
+            alone: Tensor = summarise(x, self.options, None, self.impl, spread=False, aux=False).lse
+            return alone
+        x = x[:, 0].to(self.target_weight.dtype)
         found: Tensor = capped(namespace(x), x, self.options)
         return found
 
@@ -119,8 +126,9 @@ class ArrayTerms(NamedTuple):
     def losses(self, everybody: Tensor, aux: bool = False) -> Losses:
         """The losses of whole rows from every process's columns, (ranks, K, M)."""
         options, vocab_size = self.options, self.shard.vocab_size
-        lses, lows, target_logits, *rest = everybody.unbind(1)
-        shared = ((target_logits != 0) | ~target_logits.signbit()).sum(0) > 1
+        lses, lows, distances, *rest = everybody.unbind(1)
+        here = (distances != 0) | ~distances.signbit()
+        shared = here.sum(0) > 1
         if shared.device.type == "cpu" and shared.any():
             raise ValueError(
                 "a target is among the classes of more than one process; wanted each process's own shard (debug=True "
@@ -129,11 +137,13 @@ class ArrayTerms(NamedTuple):
         whole = merge_parts(lses, lows)
         eps = options.label_smoothing
         mass = (1.0 - eps) * self.target_weight
-        distance = (whole.lse - target_logits.sum(0)) + whole.low
+        gap = (whole.lse - lses) + (whole.low - lows)
+        # −log p of the class is −log p within its part, and how much the whole outweighs that.
+        distance = torch.where(here, distances + torch.where(lses == -torch.inf, 0.0, gap), 0.0).sum(0)
+        whole = whole._replace(distance=torch.where(torch.isfinite(whole.lse), distance, torch.nan))
         ce = torch.where(mass == 0, 0.0, mass * distance)
         if eps > 0.0:
             spread, weights, *rest = rest
-            gap = (whole.lse - lses) + (whole.low - lows)
             parts = torch.where((lses == -torch.inf) | (weights == 0), spread, spread + weights * gap)
             ce = ce + (eps / max(vocab_size, 1)) * parts.sum(0)
         # A row without a finite log-sum-exp (NaN, +inf, nothing but −inf) has no loss; an ignored one has loss 0.
@@ -146,7 +156,7 @@ class ArrayTerms(NamedTuple):
             return Losses(whole, ce, z, None, None)
         values, bits, entropies = rest
         share = weight_of(whole, lses, lows)
-        surprise = entropies + ((whole.lse - lses) + (whole.low - lows))
+        surprise = entropies + gap
         entropy = torch.where(share == 0, 0.0, share * surprise).sum(0)
         return Losses(whole, ce, z, _predicted(values, bits), entropy)
 
@@ -214,13 +224,13 @@ class ArrayTerms(NamedTuple):
 
     def _target_element(self, logits: Tensor, whole: Whole, rest: Tensor, hot: Tensor, spread: Tensor) -> Tensor:
         """The gradient of the target's own logit, in the compute dtype; (p − 1) hot keeps its digits near 0."""
-        x = self._target(logits)
-        steady = torch.where(torch.isfinite(whole.lse), whole.lse, torch.nan)
-        log_p = (x - steady) - whole.low
+        assert whole.distance is not None
+        log_p = -whole.distance
         element = log_p.expm1() * hot + log_p.exp() * rest
         if self.options.label_smoothing > 0.0:
             weight = 1.0 if self.local_weight is None else self.target_weight
             element = element - spread * weight
+        x = self._target(logits)
         return element * capped_slope(namespace(x), x, self.options)
 
 

@@ -18,12 +18,13 @@ from torch import Tensor
 from .._arguments import flag
 from .._arrays import describe
 from .._dispatch import implementation
-from ..ops._torch import first_derivative_only, refuse_transforms
+from ..ops._torch import autocast_dtype, first_derivative_only, refuse_transforms
 from ..ops.attention.arguments import checked_scale, divides
 from ..ops.attention.options import Forward, Options
 from .checks import agreed
 from .group import Group, rank_and_size
 from .sequence import checked_lengths, local_lengths, pair_lengths
+from .shards import check_local
 
 
 def ring_attention(
@@ -74,6 +75,9 @@ def ring_attention(
     """
     refuse_transforms()
     debug = flag("debug", debug)
+    cast = autocast_dtype(q.device.type) if isinstance(q, Tensor) else None
+    if cast is not None and q.dtype != torch.float64:
+        q, k, v = (x.to(cast) if isinstance(x, Tensor) else x for x in (q, k, v))
     return_lse, ring = agreed(
         lambda: (flag("return_lse", return_lse), _ring(q, k, v, causal, scale, lengths, group, impl)),
         lambda found: _facts(q, k, v, *found),
@@ -102,8 +106,7 @@ def _ring(
     """The ring of checked arguments; asks no other process."""
     causal = flag("causal", causal)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
+        check_local(name, x)
         if not x.is_floating_point():
             raise TypeError(f"{name} has {describe(x)}; wanted a floating dtype")
     rank, size = rank_and_size(group)
@@ -117,7 +120,10 @@ def _ring(
     length = q.shape[-2]
     if lengths is None:
         if length % 2:
-            raise ValueError(f"q has {length} positions; without lengths= wanted an even number on every process")
+            raise ValueError(
+                f"q has {length} positions; without lengths= wanted an even number, the same on every process: pass "
+                "the whole lengths, as to shard_sequence"
+            )
         lengths = [length * size]
     whole = checked_lengths(lengths)
     here = sum(local_lengths(whole, rank, size))

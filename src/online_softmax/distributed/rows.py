@@ -14,28 +14,46 @@ from torch import Tensor
 from .._dispatch import implementation
 from ..ops.cross_entropy.options import Forward, Options
 
+NO_LABEL = Options().ignore_index
+"""Instead of a local class, in a row whose target is not among them."""
+
 
 class Whole(NamedTuple):
-    """A row over all classes: log Σ exp = lse + low."""
+    """Rows over all classes: log Σ exp = lse + low."""
 
     lse: Tensor
     low: Tensor
+    distance: Tensor | None = None
+    """What −log p of the target's class is, where backward asks for it: both then come from one and the same tanh."""
+
+    def rows(self, piece: slice) -> Whole:
+        """Some of them."""
+        return Whole(*(None if each is None else each[piece] for each in self))  # type: ignore[arg-type]
 
 
 def summarise(
-    logits: Tensor, options: Options, weight: Tensor | None, impl: str, *, spread: bool, aux: bool
+    logits: Tensor,
+    options: Options,
+    weight: Tensor | None,
+    impl: str,
+    *,
+    spread: bool,
+    aux: bool,
+    labels: Tensor | None = None,
 ) -> Forward:
     """One read of (M, C) local logits.
 
-    lse and lse_low; with `spread`, loss is the mean over the classes of w_c (lse − x_c); with `aux`, predicted and
-    entropy of this part alone.
+    lse and lse_low; with `spread`, loss is the mean over the classes of w_c (lse − x_c), else lse − x of `labels` (M,),
+    if they are given: local classes, or NO_LABEL; with `aux`, predicted and entropy of this part alone.
     """
     rows, classes = logits.shape
     local = Options(
         reduction="none", label_smoothing=1.0 if spread else 0.0, scale=options.scale, softcap=options.softcap
     )
     # Every row is ignored where nothing but its log-sum-exp is wanted; a row that is not has some target.
-    target = torch.full((rows,), 0 if spread else local.ignore_index, dtype=torch.int64, device=logits.device)
+    target = labels
+    if target is None or spread:
+        target = torch.full((rows,), 0 if spread else NO_LABEL, dtype=torch.int64, device=logits.device)
     if classes == 0:
         return _nothing(logits, target)
     result: Forward = implementation("cross_entropy", logits, impl).forward(

@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import _arguments
 from .._arguments import answers_synonyms, integer, normalise_axis
 from .group import Group, gather, rank_and_size
+from .shards import check_local
 
 
 def chunk_length(length: int, chunk: int, size: int) -> int:
@@ -52,11 +53,18 @@ def checked_lengths(given: Any) -> tuple[int, ...]:
 def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None = None, group: Group = None) -> Tensor:
     """This process's part of x, whose `axis` holds whole sequences, in the order `ring_attention` takes.
 
-    `lengths` are those of sequences packed along the axis, from 0 on; one sequence unless given. A ValueError where one
-    is negative, or their sum not the length of the axis.
+    `lengths` are those of sequences packed along the axis, from 0 on; not given: one sequence, of as many positions as
+    every process can have an equal, even number of. A ValueError where it is not, where a length is negative, or their
+    sum not the length of the axis.
     """
+    check_local("x", x)
     axis = normalise_axis(axis, x.ndim)
     rank, size = rank_and_size(group)
+    if lengths is None and x.shape[axis] % (2 * size):
+        raise ValueError(
+            f"x has {x.shape[axis]} positions, no multiple of {2 * size} for {size} processes: pass "
+            f"lengths=[{x.shape[axis]}], here and to ring_attention"
+        )
     places = _places(_lengths(lengths, x.shape[axis]), rank, size)
     return x.index_select(axis, torch.tensor(places, dtype=torch.int64, device=x.device))
 
@@ -64,6 +72,7 @@ def shard_sequence(x: Tensor, axis: int = -2, *, lengths: Sequence[int] | None =
 @answers_synonyms
 def gather_sequence(local: Tensor, axis: int = -2, *, lengths: Sequence[int], group: Group = None) -> Tensor:
     """The whole sequences, on every process, from what shard_sequence gave; `lengths` as there. No gradient."""
+    check_local("local", local)
     axis = normalise_axis(axis, local.ndim)
     rank, size = rank_and_size(group)
     lengths = checked_lengths(lengths)

@@ -66,8 +66,21 @@ def is_dtensor(x: Any) -> bool:
     return isinstance(x, DTensor)
 
 
-def from_dtensor(name: str, x: Any, axis: int) -> Local:
-    """The local part of a DTensor that is sharded along `axis` over one axis of its mesh, and nowhere else."""
+def check_local(name: str, x: Any) -> None:
+    """A TypeError for anything but a plain tensor: this process's own part."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
+    if is_dtensor(x):
+        raise TypeError(f"{name} is a DTensor; wanted this process's own part: {name}.to_local()")
+
+
+def from_dtensor(
+    name: str, x: Any, axis: int, vocab_start: int | None = None, vocab_size: int | None = None, group: Group = None
+) -> Local:
+    """The local part of a DTensor that is sharded along `axis` over one axis of its mesh, and nowhere else.
+
+    What else was given has to agree with what the DTensor knows itself.
+    """
     from torch.distributed.tensor import Replicate, Shard
 
     axis %= x.ndim
@@ -76,11 +89,16 @@ def from_dtensor(name: str, x: Any, axis: int) -> Local:
         raise ValueError(
             f"{name} is a DTensor with placements {x.placements}; wanted one Shard({axis}), else Replicate()"
         )
-    group = x.device_mesh.get_group(sharded[0])
-    rank, size = rank_and_size(group)
+    of_mesh = x.device_mesh.get_group(sharded[0])
+    rank, size = rank_and_size(of_mesh)
     whole = x.shape[axis]
     each = -(-whole // size)  # as torch.chunk: all equal but the last ones
-    return Local(x.to_local(), min(rank * each, whole), whole, group)
+    found = Local(x.to_local(), min(rank * each, whole), whole, of_mesh)
+    wanted = {"vocab_start": (vocab_start, found.start), "vocab_size": (vocab_size, whole), "group": (group, of_mesh)}
+    for argument, (given, own) in wanted.items():
+        if given is not None and given != own:
+            raise ValueError(f"{argument} is {given}; the DTensor {name} has {own}: leave it out")
+    return found
 
 
 def replicated(name: str, x: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._arguments import answers_synonyms, normalise_axis
 from .._dispatch import implementation
-from ..ops._torch import as_floating, first_derivative_only, refuse_transforms
+from ..ops._torch import as_floating, autocast_to_float32, first_derivative_only, refuse_transforms
 from ..ops.cross_entropy.options import Options
 from ..state import State, merge
 from .group import Group, gather, gather_recorded, rank_and_size
@@ -46,7 +46,7 @@ def all_merge(state: State, group: Group = None) -> State:
 
 @answers_synonyms
 def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
-    """log Σ exp over an axis that is sharded over the processes of a group.
+    """log Σ exp over an axis that is sharded over the processes of a group; second derivatives raise.
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ def logsumexp(local: Tensor, axis: int = -1, *, group: Group = None, impl: str =
 def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """exp(x) / Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
-    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward.
+    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward, and no
+    second derivative.
     """
     local, axis, group = _arguments(local, axis, group)
     y: Tensor = _Normalised.apply(local, axis, "softmax", group, impl)
@@ -88,7 +89,8 @@ def softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "
 def log_softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str = "auto") -> Tensor:
     """x − log Σ exp(x) over an axis that is sharded over the processes of a group: this process's part of it.
 
-    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward.
+    Parameters, dtypes and errors are those of `logsumexp`. Shape of local; one gather forward, one sum backward, and no
+    second derivative.
     """
     local, axis, group = _arguments(local, axis, group)
     y: Tensor = _Normalised.apply(local, axis, "log_softmax", group, impl)
@@ -103,9 +105,10 @@ def _arguments(local: Any, axis: int, group: Group) -> tuple[Tensor, int, Group]
         raise ValueError("local has no axis that could be sharded: shape ()")
     axis = normalise_axis(axis, local.ndim)
     if is_dtensor(local):
-        local, _, _, group = from_dtensor("local", local, axis)
+        local, _, _, group = from_dtensor("local", local, axis, group=group)
     rank_and_size(group)
-    return as_floating(local, "local"), axis, group
+    local = as_floating(local, "local")
+    return (local.float() if autocast_to_float32(local) else local), axis, group
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:
@@ -128,7 +131,7 @@ class _LogSumExp(torch.autograd.Function):
             columns.append((rows == torch.inf).sum(-1).to(part.lse.dtype))
         lses, lows, *counts = gather(torch.stack(columns), group).unbind(1)
         whole = merge_parts(lses, lows)
-        ctx.save_for_backward(x, *whole, *(count.sum(0) for count in counts))
+        ctx.save_for_backward(x, whole.lse, whole.low, *(count.sum(0) for count in counts))
         ctx.how = axis, impl
         shape = [length for i, length in enumerate(x.shape) if i != axis]
         return whole.lse.view(shape)
