@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,31 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.core")
 
-SCRIPT = Path(__file__).parents[1] / "gpu" / "sanitize.py"
+from tests.cuda.as_if_there import run  # noqa: E402
 
-# The layer for CUDA tensors, given tensors that lie on the CPU.
-AS_IF_THERE = f"""
-import sys
-sys.path.insert(0, {str(SCRIPT.parent)!r})
-import torch
-torch.backends.cuda.is_built = lambda: True
-torch._C._cuda_getCurrentRawStream = torch._C._cuda_getDevice = lambda *_: 0
-from online_softmax import _cuda, _dispatch
-from online_softmax._cuda import limits
-limits.device_limits = lambda _: limits.limits_of((9, 0), 132)
-_cuda.availability = lambda: None
-_dispatch._PREFERRED["torch", "cpu"] = "cuda"
-import sanitize
-sanitize.rehearse("cpu")
-"""
+SCRIPT = Path(__file__).parents[1] / "gpu" / "sanitize.py"
 
 
 def test_every_kernel_is_reached():
-    done = subprocess.run([sys.executable, "-c", AS_IF_THERE], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    said = run('import sanitize\nsanitize.rehearse("cpu")')
     specification = importlib.util.spec_from_file_location("sanitize", SCRIPT)
     script = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(script)
     every = script.entries()
     assert len(every) > 20
-    assert set(done.stdout.split()) == every
+    assert set(said.split()) == every
