@@ -65,7 +65,7 @@ def test_distributed_functions_too():
             od.linear_cross_entropy(a.q[0], a.w, a.t),
             od.ring_attention(*[a.q[:, None]] * 3, causal=True, lengths=[3]),
             od.all_merge(osm.State.of(a.x)).m,
-            od.shard_sequence(a.q, 1),
+            od.shard_sequence(a.q, 1, lengths=[3]),
             od.gather_sequence(a.q, lengths=[3], axis=1),
         ]
         results += a.gradients(results)
