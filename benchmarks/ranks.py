@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from online_softmax.bench.timing import FLUSH_AT_LEAST
+
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 Call = Callable[[], Any]
 
@@ -52,7 +54,7 @@ def flush() -> None:
     """Writes to more memory than the last cache holds, for more than a millisecond, in which Python gets a call ready:
     a training step's host, too, is ahead of its device."""
     if not _flushed:
-        _flushed.append(torch.empty(2**29, dtype=torch.int8, device=DEVICE))
+        _flushed.append(torch.empty(FLUSH_AT_LEAST, dtype=torch.int8, device=DEVICE))
     for _ in range(10):
         _flushed[0].zero_()
 

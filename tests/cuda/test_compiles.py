@@ -109,7 +109,7 @@ def _shared(half: int | None, *values: Sequence[Any]) -> Iterator[Any]:
     return itertools.islice(itertools.product(*values), half, None, None if half is None else 2)
 
 
-def _spills(job: tuple[Source, str]) -> tuple[str, int]:
+def spills(job: tuple[Source, str]) -> tuple[str, int]:
     """The most bytes any kernel of the file spills."""
     log = StringIO()
     try:
@@ -122,7 +122,7 @@ def _spills(job: tuple[Source, str]) -> tuple[str, int]:
 def check(sources: set[Source], arch: str) -> None:
     jobs = [(source, arch) for source in sources]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(_spills, jobs, chunksize=2))
+        results = list(pool.map(spills, jobs, chunksize=2))
     assert results
     assert not [text for text, spilled in results if spilled < 0]
     assert not [found for found in results if found[1] > 0]
@@ -177,4 +177,4 @@ def test_fp64_compiles():
         *plan_loss(words, F64, ON, limits).sources(F64, ON),
         *plan_loss_backward(words).sources(F64, ON),
     ]
-    assert all(_spills((source, "sm_90"))[1] >= 0 for source in jobs)
+    assert all(spills((source, "sm_90"))[1] >= 0 for source in jobs)

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.core")
 
-from tests.cuda.test_compiles import _spills, check  # noqa: E402
+from tests.cuda.test_compiles import check, spills  # noqa: E402
 
 from online_softmax._cuda.compile import Source  # noqa: E402
 
@@ -26,4 +26,4 @@ def test_parts(arch):
 
 
 def test_parts_in_fp64():
-    assert all(_spills((source, "sm_90"))[1] >= 0 for source in sources("double", "double"))
+    assert all(spills((source, "sm_90"))[1] >= 0 for source in sources("double", "double"))

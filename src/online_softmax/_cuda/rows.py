@@ -12,6 +12,8 @@ NAMES = {
     torch.float32: "float",
     torch.float64: "double",
 }
+LABELS = {torch.int32: "int", torch.int64: "long long"}
+"""Of class indices."""
 
 
 def compute_dtype(*dtypes: torch.dtype) -> torch.dtype:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from .._arguments import flag
 from .._arrays import describe
-from .._dispatch import implementation
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
 from ..ops.cross_entropy.options import Aux
@@ -105,7 +104,6 @@ def cross_entropy(
             raise TypeError(f"target has {describe(labels)}; wanted class indices of the whole vocabulary")
         aux = flag("return_aux", return_aux)
         ready = prepare(local_logits, labels, None, num_items, options)
-        implementation("cross_entropy", ready.logits, impl)
         return _Checked(ready, terms_of(ready, weights, shard, impl, aux), aux)
 
     def facts(found: _Checked) -> dict[str, Any]:

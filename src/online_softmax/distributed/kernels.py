@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._cuda.compile import Source
 from .._cuda.launch import Loaded, load
-from .._cuda.rows import NAMES, compute_dtype
+from .._cuda.rows import LABELS, NAMES, compute_dtype
 from ..ops.cross_entropy import cuda
 from ..ops.cross_entropy.arguments import Prepared
 from ..ops.cross_entropy.options import Options
@@ -21,12 +21,11 @@ from .shards import Shard
 from .terms import Losses, whole_weight
 
 _THREADS = 128  # kThreads of parts.cu
-_LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
 def _kernel(entry: str, device: int, dtype: torch.dtype, labels: torch.dtype) -> Loaded:
-    macros = (("INPUT", NAMES[dtype]), ("COMPUTE", NAMES[compute_dtype(dtype)]), ("LABEL", _LABELS[labels]))
+    macros = (("INPUT", NAMES[dtype]), ("COMPUTE", NAMES[compute_dtype(dtype)]), ("LABEL", LABELS[labels]))
     return load(device, Source("distributed/parts.cu", entry, macros), _THREADS)
 
 
@@ -37,8 +36,9 @@ class KernelTerms(NamedTuple):
     """(M,) class indices of the whole vocabulary."""
     weight: Tensor | None
     """Of the whole vocabulary."""
+    local_weight: Tensor | None
     local_total: Tensor | None
-    """0-d, the summed weights of this process's classes."""
+    """0-d: of this process's classes the weights, and their sum, where smoothing needs them."""
     totals: Totals
     divisors: Tensor
     options: Options
@@ -50,7 +50,7 @@ class KernelTerms(NamedTuple):
         """The terms of checked arguments."""
         logits, target, options = ready.logits, ready.target, ready.options
         compute = compute_dtype(logits.dtype)
-        whole, local_total = None, None
+        whole, local, local_total = None, None, None
         if weight is not None:
             whole = whole_weight(weight, logits, shard.vocab_size, compute).contiguous()
             if options.label_smoothing:
@@ -59,7 +59,7 @@ class KernelTerms(NamedTuple):
         totals = Totals(logits, target, None, ready.num_items, options, shard.vocab_size)
         divisors = torch.empty(2, dtype=compute, device=logits.device)
         totals.count(target, whole, ready.num_items, divisors)
-        return cls(target, whole, local_total, totals, divisors, options, shard, impl)
+        return cls(target, whole, local, local_total, totals, divisors, options, shard, impl)
 
     @property
     def given(self) -> tuple[Tensor, ...]:
@@ -84,10 +84,7 @@ class KernelTerms(NamedTuple):
         assert not aux
         options, shard = self.options, self.shard
         smooth = options.label_smoothing != 0
-        local = None
-        if smooth and self.weight is not None:
-            local = self.weight[shard.start : shard.start + shard.classes].contiguous()
-        part = summarise(logits, options, local, self.impl, spread=smooth, aux=False)
+        part = summarise(logits, options, self.local_weight, self.impl, spread=smooth, aux=False)
         columns = torch.empty((5 if smooth else 3, *part.lse.shape), dtype=part.lse.dtype, device=logits.device)
         of = shard.start, shard.vocab_size, options.ignore_index, float(options.scale), float(options.softcap or 0.0)
         found = part.lse.data_ptr(), part.lse_low.data_ptr(), part.loss.data_ptr() if smooth else 0

@@ -7,7 +7,6 @@ gradient of a chunk is computed, the sum over processes of its input gradient is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from .._arguments import flag
 from .._arrays import describe
-from ..ops._torch import autocast_dtype, first_derivative_only
+from ..ops._torch import autocast_dtype, first_derivative_only, without_autocast
 from ..ops.cross_entropy.arguments import make_options, prepare
 from ..ops.cross_entropy.options import Options
 from ..ops.linear_cross_entropy.arguments import check_chunks
@@ -118,7 +117,7 @@ def linear_cross_entropy(
     found = agreed(checked, facts, group, debug)
     early = found.options.reduction != "none"
     how = found.terms, early, shard.group, found.chunk
-    with _without_autocast(found.input.device.type):
+    with without_autocast(found.input.device.type):
         loss: Tensor = _Linear.apply(found.input, found.head, found.bias, *how)
     return loss
 
@@ -126,11 +125,6 @@ def linear_cross_entropy(
 def _cast(x: Any, dtype: torch.dtype) -> Any:
     plain = isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
     return x.to(dtype) if plain else x
-
-
-def _without_autocast(kind: str) -> AbstractContextManager[Any]:
-    """Gradients of logits are multiplied as they are."""
-    return nullcontext() if autocast_dtype(kind) is None else torch.autocast(kind, enabled=False)
 
 
 class _Checked(NamedTuple):

@@ -3,7 +3,7 @@
 //
 // A process's columns are (lse, lse_low, target logit) and, with smoothing, (sum of w_c (lse - x_c), sum of w_c) over
 // its classes; a target logit that is not among them is -0, which adds nothing.
-#include "../_cuda/functions.cuh"
+#include "../ops/cross_entropy/parts.cuh"
 
 using namespace online_softmax;
 
@@ -14,14 +14,6 @@ constexpr int kThreads = 128;
 
 __device__ __forceinline__ int64 this_row() { return int64(blockIdx.x) * kThreads + threadIdx.x; }
 
-struct Target {
-    int64 label;
-    bool kept, known;
-
-    __device__ __forceinline__ Target(const Label* labels, int64 row, int64 stride, int64 classes, int64 ignore_index)
-        : label(int64(labels[row * stride])), kept(label != ignore_index), known(label >= 0 && label < classes) {}
-};
-
 // `classes` of `all_classes`, from `first_class` on; softcap 0 is none.  means: of w_c (lse - x_c) over the classes, null
 // without smoothing; total: their summed weights, null if each weighs 1.
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -31,10 +23,10 @@ part_columns(const Input* logits, int64 row_stride, int64 class_stride, int64 cl
              Compute* columns) {
     const int64 row = this_row();
     if (row >= rows) return;
-    const Target target(labels, row, label_stride, all_classes, ignore_index);
-    const int64 own = target.label - first_class;
+    const RowLabel target(labels, row, label_stride, all_classes, ignore_index);
+    const int64 own = target.value - first_class;
     Compute logit = -Compute(0);
-    if (target.kept && target.known && own >= 0 && own < classes) {
+    if (target.known && own >= 0 && own < classes) {
         const Compute x = Compute(widen(logits[row * row_stride + own * class_stride])) * Compute(scale);
         logit = (softcap == 0 ? x : Compute(softcap) * tanh(x / Compute(softcap))) + Compute(0);  // -0 becomes 0
     }
@@ -59,31 +51,6 @@ struct Everybody {
     }
 };
 
-// Two numbers, lse + low, as everywhere; a NaN among the parts stays.
-struct Whole { Compute lse, low; };
-
-__device__ Whole merged(const Everybody& of, int64 processes) {
-    Compute m = -infinity<Compute>();
-    int64 first = 0;
-    bool unknown = false;
-    for (int64 r = 0; r < processes; ++r) {
-        const Compute lse = of(r, 0);
-        unknown = unknown || is_nan(lse);
-        if (lse > m) m = lse, first = r;
-    }
-    if (unknown || !is_finite(m)) return {unknown ? not_a_number<Compute>() : m, 0};
-    // The largest part counts as 1 and what rounding took from it, so that what lies beyond a dominant class is kept.
-    Compute rest = expm1(of(first, 1));
-    for (int64 r = 0; r < processes; ++r) {
-        const Compute lse = of(r, 0);
-        if (r == first || lse == -infinity<Compute>()) continue;
-        const Compute part = exp(lse - m);
-        rest += part + part * expm1(of(r, 1));
-    }
-    const Compute log_s = log1p(rest), lse = m + log_s;
-    return {lse, (m - lse) + log_s};
-}
-
 extern "C" __global__ void __launch_bounds__(kThreads)
 whole_rows(const Compute* everybody, int64 processes, int64 columns, const Label* labels, int64 label_stride, int64 rows,
            int64 all_classes, int64 ignore_index, const Compute* weight, double smoothing, double reported_z,
@@ -91,10 +58,11 @@ whole_rows(const Compute* everybody, int64 processes, int64 columns, const Label
     const int64 row = this_row();
     if (row >= rows) return;
     const Everybody of{everybody + row, columns, rows};
-    const Whole whole = merged(of, processes);
+    const auto part_at = [&](int64 r) { return LogSumExp<Compute>{of(r, 0), of(r, 1)}; };
+    const LogSumExp<Compute> whole = merge_parts<Compute>(processes, part_at);
     lses[row] = whole.lse, lse_lows[row] = whole.low;
 
-    const Target target(labels, row, label_stride, all_classes, ignore_index);
+    const RowLabel target(labels, row, label_stride, all_classes, ignore_index);
     if (!target.kept) {
         losses[row] = 0;
         return;
@@ -110,7 +78,7 @@ whole_rows(const Compute* everybody, int64 processes, int64 columns, const Label
         losses[row] = not_a_number<Compute>();
         return;
     }
-    const Compute mass = Compute(1 - smoothing) * (weight == nullptr ? Compute(1) : weight[target.label]);
+    const Compute mass = Compute(1 - smoothing) * (weight == nullptr ? Compute(1) : weight[target.value]);
     Compute loss = mass == Compute(0) ? Compute(0) : mass * ((whole.lse - target_logit) + whole.low);
     if (smoothing != 0) {
         Compute sum = 0;

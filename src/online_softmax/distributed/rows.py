@@ -11,7 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._arrays import namespace
 from .._dispatch import implementation
+from ..ops.cross_entropy import parts
 from ..ops.cross_entropy.options import Forward, Options
 
 NO_LABEL = Options().ignore_index
@@ -70,22 +72,8 @@ def _nothing(logits: Tensor, target: Tensor) -> Forward:
 
 
 def merge_parts(lse: Tensor, low: Tensor) -> Whole:
-    """The whole rows from the parts along the first axis.
-
-    The largest part counts expm1(low) beyond 1, so that what lies beyond a dominant class is not lost to rounding.
-    """
-    m, first = torch.where(torch.isnan(lse), -torch.inf, lse).max(0)
-    infinite = torch.isinf(m)
-    low = torch.where(torch.isfinite(lse), low, 0.0)
-    # Not exp of a sum: at a distance of 40 that would lose low.
-    parts = (lse - torch.where(infinite, 0.0, m)).exp()
-    parts = parts + parts * low.expm1()
-    largest = torch.arange(lse.shape[0], device=lse.device)[:, None] == first
-    # A NaN may be its row's only part, and then is the "largest" too: it must stay.
-    parts = torch.where(largest & ~torch.isnan(lse), low.expm1(), parts)
-    log_s = parts.sum(0).log1p()
-    whole = torch.where(infinite & ~torch.isnan(lse).any(0), m, m + log_s)
-    return Whole(whole, torch.where(torch.isfinite(whole), (m - whole) + log_s, 0.0))
+    """The whole rows from the parts along the first axis."""
+    return Whole(*parts.merge_parts(namespace(lse), lse, low))
 
 
 def weight_of(whole: Whole, lse: Tensor, low: Tensor) -> Tensor:

@@ -23,8 +23,7 @@ class Shard(NamedTuple):
 def locate(name: str, local: Any, axis: int, vocab_start: int | None, vocab_size: int | None, group: Group) -> Shard:
     """The classes along `axis` of the local tensor; a ValueError where they cannot be a shard of the whole."""
     rank, size = rank_and_size(group)
-    if not isinstance(local, Tensor):
-        raise TypeError(f"{name} is a {type(local).__name__}; wanted a torch tensor")
+    check_tensor(name, local)
     if local.ndim <= axis:
         raise ValueError(f"{name} has {describe(local)}; wanted classes along axis {axis}")
     classes = local.shape[axis]
@@ -66,10 +65,15 @@ def is_dtensor(x: Any) -> bool:
     return isinstance(x, DTensor)
 
 
-def check_local(name: str, x: Any) -> None:
-    """A TypeError for anything but a plain tensor: this process's own part."""
+def check_tensor(name: str, x: Any) -> None:
+    """A TypeError for anything but a tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; wanted a torch tensor")
+
+
+def check_local(name: str, x: Any) -> None:
+    """A TypeError for anything but a plain tensor: this process's own part."""
+    check_tensor(name, x)
     if is_dtensor(x):
         raise TypeError(f"{name} is a DTensor; wanted this process's own part: {name}.to_local()")
 

@@ -15,7 +15,7 @@ from ..ops.cross_entropy.options import Options
 from ..state import State, merge
 from .group import Group, gather, gather_recorded, rank_and_size
 from .rows import Whole, merge_parts, summarise
-from .shards import from_dtensor, is_dtensor
+from .shards import check_tensor, from_dtensor, is_dtensor
 
 
 def all_merge(state: State, group: Group = None) -> State:
@@ -99,8 +99,7 @@ def log_softmax(local: Tensor, axis: int = -1, *, group: Group = None, impl: str
 
 def _arguments(local: Any, axis: int, group: Group) -> tuple[Tensor, int, Group]:
     refuse_transforms()
-    if not isinstance(local, Tensor):
-        raise TypeError(f"local is a {type(local).__name__}; wanted a torch tensor")
+    check_tensor("local", local)
     if local.ndim == 0:
         raise ValueError("local has no axis that could be sharded: shape ()")
     axis = normalise_axis(axis, local.ndim)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -83,6 +84,11 @@ def autocast_dtype(kind: str) -> torch.dtype | None:
         return None
     on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
+
+
+def without_autocast(kind: str) -> AbstractContextManager[Any]:
+    """Autocast off for a while; turning off one that is off would take as long as a launch."""
+    return nullcontext() if autocast_dtype(kind) is None else torch.autocast(kind, enabled=False)
 
 
 def as_floating(x: Tensor, name: str, dtype: Any = None) -> Tensor:

@@ -124,3 +124,29 @@ def test_the_gradient_may_take_the_place_of_the_logits(parts):
         assert same_bits(room, wanted)
         outside = terms.gradient(local, whole, torch.full((13,), NAN), None, True)
         assert (outside[rows.target == IGNORED] == 0).all()
+
+
+def test_chunks_of_a_vocabulary_merge_alike(device):
+    """merge_shards of shards.cu, between the sweeps of linear_cross_entropy(memory="least")."""
+    from online_softmax._arrays import namespace
+    from online_softmax._cuda.compile import Source
+    from online_softmax.ops.cross_entropy.parts import merge_parts
+
+    step, chunks = 1000, 3
+    rows = special_rows(chunks * step, F32, False)
+    exact = torch.stack([rows.logits[:, i * step : (i + 1) * step].double().logsumexp(1) for i in range(chunks)])
+    lses = exact.float()
+    lows = torch.where(lses.isfinite(), exact - lses, 0).float()
+    # Of the chunk that has the class; what stands for the others is not read.
+    losses = (exact - rows.logits.double().gather(1, rows.target.clamp(0, chunks * step - 1)[:, None])[:, 0]).float()
+    loss, lse, low = out = torch.full((3, lses.shape[1]), NAN)
+    macros = ("COMPUTE", "float"), ("LABEL", "long long")
+    kernel = device.load(0, Source("ops/linear_cross_entropy/shards.cu", "merge_shards", macros), 128)
+    labels = rows.target.data_ptr(), 1, len(loss), chunks * step, IGNORED, step, chunks
+    tables = losses.data_ptr(), lses.data_ptr(), lows.data_ptr()
+    kernel(1, *labels, *tables, 0.0, *(each.data_ptr() for each in out))
+    want = merge_parts(namespace(lses), lses, lows)
+    assert worst(lse, want[0].double(), torch.zeros(())) <= 2
+    close(lse.double() + low, want[0].double() + want[1], atol=4 * eps(F32))
+    truth = truth_of(rows, NONE)
+    assert worst(loss, truth.loss, truth.top) <= 12

@@ -11,11 +11,11 @@ from ..._cuda import geometry
 from ..._cuda.compile import Source
 from ..._cuda.geometry import Geometry
 from ..._cuda.limits import Limits
-from ..._cuda.rows import NAMES
+from ..._cuda.rows import LABELS, NAMES
 from . import numbers
 from .options import Options
 
-_TARGETS = {**NAMES, torch.int32: "int", torch.int64: "long long"}
+_TARGETS = NAMES | LABELS
 
 
 class Switches(NamedTuple):

@@ -9,19 +9,18 @@ import torch
 
 from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
-from ..._cuda.rows import NAMES
+from ..._cuda.rows import LABELS, NAMES
 from .options import Options
 
 _THREADS = 512  # kThreads of totals.cu
 _ONE_BLOCK = 16384  # rows that one block sums while several would still be starting
 _WEIGHING = 8  # kWeighing of totals.cu
-_LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
 def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype) -> Loaded:
     """An entry point for losses and divisors in `compute`; a dtype that no label has stands for no labels."""
-    macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS.get(labels, "long long")))
+    macros = (("COMPUTE", NAMES[compute]), ("LABEL", LABELS.get(labels, "long long")))
     return load(device, Source("ops/cross_entropy/totals.cu", entry, macros), _THREADS, early=entry == "loss_rows")
 
 

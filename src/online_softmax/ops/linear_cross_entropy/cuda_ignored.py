@@ -8,14 +8,14 @@ import torch
 
 from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
+from ..._cuda.rows import LABELS
 
 _THREADS, _ROWS = 256, 4  # kThreads and kRows of ignored.cu
-_LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
 def _kernel(device: int, labels: torch.dtype) -> Loaded:
-    source = Source("ops/linear_cross_entropy/ignored.cu", "without_ignored", (("LABEL", _LABELS[labels]),))
+    source = Source("ops/linear_cross_entropy/ignored.cu", "without_ignored", (("LABEL", LABELS[labels]),))
     return load(device, source, _THREADS)
 
 

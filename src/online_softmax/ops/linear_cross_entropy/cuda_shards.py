@@ -10,7 +10,7 @@ import torch
 
 from ..._cuda.compile import Source
 from ..._cuda.launch import Loaded, load
-from ..._cuda.rows import NAMES, compute_dtype
+from ..._cuda.rows import LABELS, NAMES, compute_dtype
 from ..cross_entropy.options import Forward, Options, Saved
 from .merged import Part
 from .problem import Problem
@@ -18,12 +18,11 @@ from .pulls import Pulls
 from .shard import NOT_HERE, Shard
 
 _THREADS, _THREADS_OF_SUM = 128, 1024  # kThreads and kThreadsOfSum of shards.cu
-_LABELS = {torch.int32: "int", torch.int64: "long long"}
 
 
 @cache
 def _kernel(entry: str, device: int, compute: torch.dtype, labels: torch.dtype, threads: int) -> Loaded:
-    macros = (("COMPUTE", NAMES[compute]), ("LABEL", _LABELS[labels]))
+    macros = (("COMPUTE", NAMES[compute]), ("LABEL", LABELS[labels]))
     return load(device, Source("ops/linear_cross_entropy/shards.cu", entry, macros), threads)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..._arrays import Array, device
+from ..._arrays import Array
 from ..cross_entropy.options import Forward, Options
+from ..cross_entropy.parts import merge_parts
 from ..cross_entropy.terms import capped
 from .divisors import batch_divisors
 from .shard import Shard, Targets
@@ -28,7 +29,7 @@ def merged(parts: Sequence[Part], targets: Targets, aux: bool) -> Forward:
     divisors = batch_divisors(targets.problem)
     lses = xp.stack([part.result.lse for part in parts])
     lows = xp.stack([part.result.lse_low for part in parts])
-    lse, lse_low = _merged_lse(xp, lses, lows)
+    lse, lse_low = merge_parts(xp, lses, lows)
     losses = xp.stack([part.shard.shared(part.result.loss) for part in parts])
     # −log p of a chunk's classes is −log p among them, and how much the whole outweighs them.
     terms = losses + mass * ((lse - lses) + (lse_low - lows))
@@ -43,19 +44,6 @@ def merged(parts: Sequence[Part], targets: Targets, aux: bool) -> Forward:
         return Forward(loss, lse, lse_low, divisors, None, None, None, None)
     z = xp.zeros_like(lse) if z is None else z
     return Forward(loss, lse, lse_low, divisors, z, _predicted(xp, parts, options), _entropy(xp, parts, lse), None)
-
-
-def _merged_lse(xp: Any, lses: Array, lows: Array) -> tuple[Array, Array]:
-    """log Σ exp over the first axis and what rounding takes from it."""
-    m = xp.max(lses, axis=0)
-    order = xp.arange(lses.shape[0], device=device(lses))
-    is_first = order[:, None] == xp.argmax(lses, axis=0)
-    # The largest part counts as 1 and what rounding took from it, so that log1p keeps sums that hardly exceed it.
-    terms = xp.where(is_first, xp.expm1(lows), xp.exp((lses - m) + lows))
-    log_s = xp.log1p(xp.sum(terms, axis=0))
-    finite = abs(m) < xp.inf  # two launches where isfinite takes four
-    lse = xp.where(finite, m + log_s, m)
-    return lse, xp.where(finite, (m - lse) + log_s, 0.0)
 
 
 def _reduced(xp: Any, ce: Array, z: Array | None, divisors: Array, options: Options) -> Array:

@@ -1,7 +1,7 @@
 // memory="least" between its products, one thread a row: which chunk shows a row its class, the chunks' states merged
 // into the row's, the batch's loss, and what each chunk's gradient is asked to add.  For class indices without weights
 // or smoothing.  shard.py, merged.py and pulls.py say the same in array operations, each of them a launch.
-#include "../../_cuda/functions.cuh"
+#include "../cross_entropy/parts.cuh"
 
 using namespace online_softmax;
 
@@ -10,25 +10,14 @@ using Label = LABEL;
 constexpr int kThreads = 128, kThreadsOfSum = 1024;
 constexpr int64 kNotHere = -1;
 
-__device__ __forceinline__ float exponential_less_one(float x) { return expm1f(x); }
-__device__ __forceinline__ double exponential_less_one(double x) { return expm1(x); }
-__device__ __forceinline__ float log_of_one_more(float x) { return log1pf(x); }
-__device__ __forceinline__ double log_of_one_more(double x) { return log1p(x); }
-
 template <class A> __device__ constexpr A largest();
 template <> __device__ constexpr float largest<float>() { return 3.40282347e38f; }
 template <> __device__ constexpr double largest<double>() { return 1.7976931348623157e308; }
 
-// A row's label: ignored, or known and in chunk `own`, or none at all.
-struct Target {
-    int64 label;
-    bool ignored, known;
-
-    __device__ __forceinline__ Target(const Label* labels, int64 row, int64 stride, int64 classes, int64 ignore_index)
-        : label(int64(labels[row * stride])), ignored(label == ignore_index),
-          known(!ignored && label >= 0 && label < classes) {}
-    __device__ __forceinline__ int64 own(int64 step) const { return known ? label / step : kNotHere; }
-};
+// The chunk that has the label's class, if there is one.
+__device__ __forceinline__ int64 own_chunk(const RowLabel& label, int64 step) {
+    return label.known ? label.value / step : kNotHere;
+}
 
 __device__ __forceinline__ int64 this_row() { return int64(blockIdx.x) * kThreads + threadIdx.x; }
 
@@ -38,9 +27,9 @@ place_targets(const Label* labels, int64 stride, int64 rows, int64 classes, int6
               int64 chunks, int64* local) {
     const int64 row = this_row();
     if (row >= rows) return;
-    const Target target(labels, row, stride, classes, ignore_index);
-    const int64 own = target.own(step);
-    for (int64 i = 0; i < chunks; ++i) local[i * rows + row] = i == own ? target.label - i * step : kNotHere;
+    const RowLabel target(labels, row, stride, classes, ignore_index);
+    const int64 own = own_chunk(target, step);
+    for (int64 i = 0; i < chunks; ++i) local[i * rows + row] = i == own ? target.value - i * step : kNotHere;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
@@ -49,32 +38,18 @@ merge_shards(const Label* labels, int64 stride, int64 rows, int64 classes, int64
              Compute* loss_out, Compute* lse_out, Compute* lse_low_out) {
     const int64 row = this_row();
     if (row >= rows) return;
-    Compute m = lses[row];
-    int64 first = 0;
-    for (int64 i = 1; i < chunks; ++i) {
-        const Compute lse = lses[i * rows + row];
-        if (lse > m) first = i;
-        m = maximum(m, lse);
-    }
-    // The largest part counts as 1 and what rounding took from it, so that log1p keeps sums that hardly exceed it.
-    Compute rest = exponential_less_one(lse_lows[first * rows + row]);
-    for (int64 i = 0; i < chunks; ++i) {
-        const Compute lse = lses[i * rows + row], low = lse_lows[i * rows + row];
-        if (i != first) rest += Exp()((lse - m) + low);
-    }
-    const Compute log_s = log_of_one_more(rest);
-    const bool finite = is_finite(m);
-    const Compute lse = finite ? m + log_s : m, low = finite ? (m - lse) + log_s : Compute(0);
+    const auto part_at = [&](int64 i) { return LogSumExp<Compute>{lses[i * rows + row], lse_lows[i * rows + row]}; };
+    const auto [lse, low] = merge_parts<Compute>(chunks, part_at);
     lse_out[row] = lse;
     lse_low_out[row] = low;
 
-    const Target target(labels, row, stride, classes, ignore_index);
+    const RowLabel target(labels, row, stride, classes, ignore_index);
     Compute loss = 0;
-    if (!target.ignored) {
+    if (target.kept) {
         loss = not_a_number<Compute>();
         if (target.known && is_finite(lse)) {
             // -log p of the class is -log p within its chunk, and how much the whole outweighs that.
-            const int64 at = target.own(step) * rows + row;
+            const int64 at = own_chunk(target, step) * rows + row;
             const Compute part = lses[at];
             loss = part == -infinity<Compute>() ? infinity<Compute>()
                                                 : losses[at] + ((lse - part) + (low - lse_lows[at]));
@@ -106,7 +81,7 @@ sum_rows(const Label* labels, int64 stride, int64 rows, int64 classes, int64 ign
          Compute* divisors, Compute* loss) {
     Sums sums{0, 0, 0};
     for (int64 row = threadIdx.x; row < rows; row += kThreadsOfSum) {
-        if (Target(labels, row, stride, classes, ignore_index).ignored) continue;
+        if (!RowLabel(labels, row, stride, classes, ignore_index).kept) continue;
         sums.losses += double(losses[row]), sums.squares += double(lses[row]) * double(lses[row]), sums.kept += 1;
     }
     sums = block_sum(sums);
@@ -126,11 +101,11 @@ pull_shards(const Label* labels, int64 stride, int64 rows, int64 classes, int64 
             Compute* by_lse) {
     const int64 row = this_row();
     if (row >= rows) return;
-    const Target target(labels, row, stride, classes, ignore_index);
+    const RowLabel target(labels, row, stride, classes, ignore_index);
     const Compute incoming = grad_loss[row * grad_loss_stride], lse = lses[row];
     const Compute of_lse = grad_lse ? grad_lse[row * grad_lse_stride] : Compute(0);
     Compute share = 0, pull = 0;
-    if (!target.ignored) {
+    if (target.kept) {
         share = incoming / divisors[0];
         pull = share;
         if (z_loss != 0) pull += Compute(2 * z_loss) * lse * (incoming / divisors[1]);
@@ -138,8 +113,8 @@ pull_shards(const Label* labels, int64 stride, int64 rows, int64 classes, int64 
     }
     pull += of_lse;
     // With a log-sum-exp this large every p is 0: rows that count for nothing stay 0, whatever they hold.
-    lse_out[row] = target.ignored && of_lse == Compute(0) ? largest<Compute>() : lse;
+    lse_out[row] = !target.kept && of_lse == Compute(0) ? largest<Compute>() : lse;
     share_out[row] = share;
-    const int64 own = target.own(step);
+    const int64 own = own_chunk(target, step);
     for (int64 i = 0; i < chunks; ++i) by_lse[i * rows + row] = i == own ? pull - share : pull;
 }

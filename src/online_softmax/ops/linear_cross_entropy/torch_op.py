@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..._dispatch import implementation
-from .._torch import autocast_dtype, is_plain, records, stored
+from .._torch import is_plain, records, stored, without_autocast
 from ..cross_entropy.options import Forward, Options, Saved
 from ..cross_entropy.torch_op import without_loss
 from . import compute, products, torch_operator
@@ -60,14 +60,9 @@ def without_autograd(
 
 @contextmanager
 def _plainly(ready: Prepared) -> Iterator[None]:
-    """Neither autograd nor autocast looks on; turning off an autocast that is off would take as long as a launch."""
-    device = ready.input.device.type
-    with torch.no_grad():
-        if autocast_dtype(device) is None:
-            yield
-            return
-        with torch.autocast(device, enabled=False):
-            yield
+    """Neither autograd nor autocast looks on."""
+    with torch.no_grad(), without_autocast(ready.input.device.type):
+        yield
 
 
 def problem(ready: Prepared, impl: str) -> Problem:
