@@ -20,10 +20,10 @@ EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-23
 
 LENGTHS = {
     "less than a word": (1, 2, 3, 7),
-    "around the words of one warp": (8, 9, 31, 64, 65, 100, 255, 256, 257, 1000, 1023, 1024, 1025),
+    "around the words of one warp": (8, 9, 31, 64, 65, 100, 128, 129, 255, 256, 257, 500, 1000, 1023, 1024, 1025),
     "around one block": (2049, 4096, 5000, 8191, 16384, 16385),
     "clusters, even and uneven": (32000, 50257, 65536, 65537, 131072, 200001),
-    "the last that registers hold, and shared memory": (262144, 262145, 400003),
+    "the last that registers hold, and shared memory": (222222, 262144, 262145, 400003),
 }
 LONG = {"shared memory to the brim, then split": (786432, 1048576, 1600001)}
 

@@ -77,10 +77,16 @@ def within_warp(words: int, slots: int) -> Geometry | None:
     return None
 
 
-def lanes(words: int, slots: tuple[int, ...] = (1, 2, 4)) -> Geometry | None:
-    """As within_warp, in fewer shapes."""
-    groups = (*((group, 1) for group in (2, 8)), *((32, count) for count in slots))
-    return next((Geometry(group, 128, count) for group, count in groups if words <= group * count), None)
+# Lanes that share a row and words of each.  Lanes without a word cost as much as those with one: steps are by two.
+_LANES = ((2, 1), (2, 2), (4, 2), (8, 2), (16, 2), (32, 2), (32, 4))
+_LANES_OF_TWO = ((2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (32, 2), (32, 4))  # where two arrays are read
+
+
+def lanes(words: int, arrays: int = 1, most: int = 128) -> Geometry | None:
+    """Rows of at most `most` words: some lanes of a warp each, several rows a block."""
+    shapes = _LANES if arrays == 1 else _LANES_OF_TWO
+    fitting = (shape for shape in shapes if words <= shape[0] * shape[1] <= most)
+    return next((Geometry(group, 128, count) for group, count in fitting), None)
 
 
 # (threads that share a row in a block, words of each, blocks that share it): the first that is large enough takes a
@@ -91,7 +97,7 @@ _FORWARD = (
 )
 _BACKWARD = (
     *((64, 4, 1), (64, 8, 1), (128, 8, 1), (256, 8, 1), (256, 8, 2), (256, 7, 4), (256, 8, 4)),
-    *((256, 7, 8), (256, 8, 8), (160, 8, 16), (256, 8, 16)),
+    *((256, 7, 8), (256, 8, 8), (384, 7, 8), (256, 8, 16)),
 )
 # Rows too long for registers, by how many arrays are read: threads, words of a thread and how many of them are held,
 # and what part of the largest cluster shares a row.  Half of them held: a register takes two words in turn (block.cu).
@@ -101,9 +107,10 @@ _LONGER = {
         *((160, 16, 8, 1), (512, 16, 8, 2), (320, 16, 8, 1), (384, 16, 8, 1), (512, 16, 8, 1)),
         *((1024, 12, 6, 1), (1024, 16, 8, 1)),
     ),
-    2: ((256, 10, 6, 1), (512, 8, 4, 1), (704, 8, 4, 1), (768, 8, 4, 1), (1024, 8, 4, 1)),
+    2: ((256, 10, 5, 1), (224, 16, 8, 1), (256, 16, 8, 1), (704, 8, 4, 1), (768, 8, 4, 1), (1024, 8, 4, 1)),
 }
-_RESIDENT = {6: 1024, 8: 1024, 12: 768}  # threads a multiprocessor, by the words that each holds of all arrays
+# Threads a multiprocessor, by the words that each holds of all arrays.
+_RESIDENT = {6: 1024, 8: 1024, 10: 1024, 16: 512}
 
 
 def _first_fitting(

@@ -105,13 +105,13 @@ struct Pack {
         return pack;
     }
 
-    __device__ __forceinline__ static Pack load(const T* from) {
-        static_assert(kBytes == 16, "words are read whole");
-        const uint4 word = *reinterpret_cast<const uint4*>(from);
+    __device__ __forceinline__ static Pack of_word(uint4 word) {
+        static_assert(kBytes == 16, "words are whole");
         Pack pack;
         pack.at[0] = word.x, pack.at[1] = word.y, pack.at[2] = word.z, pack.at[3] = word.w;
         return pack;
     }
+    __device__ __forceinline__ static Pack load(const T* from) { return of_word(*reinterpret_cast<const uint4*>(from)); }
 
     // In assembly, because the compiler else finds that the element-by-element branch beside it stores the same values
     // and merges the two into 2-byte stores: a third of the speed.

@@ -122,6 +122,12 @@ __device__ __forceinline__ bool aligned_with(const O* row, const Part& part) {
     return uint64(row + part.column) % Pack<O, PER_WORD>::kAlignment == 0;
 }
 
+// Of rows that are read once; `writes`: and written.  By what the launch has room for: clusters that stay take long rows.
+__device__ __forceinline__ uint64 policy_of_rows(bool writes = true) {
+    constexpr int64 block = kThreads * kSlots * 16, many = int64(1) << 40;
+    return policy_of_reading(!writes ? 0 : kPersistent ? many : gridDim.x * block);
+}
+
 // Starts copying this thread's words to shared memory.  Nothing beyond the row's end is read, and before its start only
 // the rest of an aligned word.  SECOND: an array whose rows may start off the words of the first one.
 template <class T, int SLOTS_, int STRIDE, bool SECOND = false>
@@ -143,15 +149,15 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
         copy_async(shared + full * per_word, source + full * per_word, rest * int(sizeof(T)));
 }
 
-// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, in shared or
-// global memory.  adjust(index, x) is applied to what is the row's.
-template <class T, int SLOTS_, int STRIDE, class A, class Adjust>
+// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, and whole words are
+// read by read(address).  adjust(index, x) is applied to what is the row's.
+template <class T, int SLOTS_, int STRIDE, class A, class Adjust, class Read>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
-                                           Adjust adjust) {
+                                           Adjust adjust, Read read) {
     constexpr int per_word = kPerWord<T>;
     const auto load = [&](int i) {
         A* const mine = values + i * per_word;
-        Pack<T, per_word>::load(source + (i * STRIDE + first) * per_word).unpack(mine);
+        Pack<T, per_word>::of_word(read(source + (i * STRIDE + first) * per_word)).unpack(mine);
 #pragma unroll
         for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
     };
@@ -176,6 +182,14 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
             if (part.holds(position)) values[i * per_word + k] = adjust(i * per_word + k, A(widen(source[position])));
         }
     }
+}
+
+// From shared or global memory.
+template <class T, int SLOTS_, int STRIDE, class A, class Adjust>
+__device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
+                                           Adjust adjust) {
+    const auto read = [](const T* from) { return *reinterpret_cast<const uint4*>(from); };
+    load_words<T, SLOTS_, STRIDE>(values, source, part, first, missing, adjust, read);
 }
 
 template <class T, int SLOTS_, int STRIDE, class A>

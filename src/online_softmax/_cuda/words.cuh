@@ -15,20 +15,6 @@ __device__ __forceinline__ uint4 word_of_minus_infinity() {
     else return make_uint4(bits, bits, bits, bits);
 }
 
-// Starts copying this thread's words to shared memory; what is not wholly the row's becomes `missing`.
-template <class T, int SLOTS_, int STRIDE>
-__device__ __forceinline__ void copy_whole_words(T* shared, const T* row, const Part& part, int first, uint4 missing) {
-    constexpr int per_word = kPerWord<T>;
-    const T* const source = row + part.column + first * per_word;
-    T* const target = shared + first * per_word;
-#pragma unroll
-    for (int i = 0; i < SLOTS_; ++i) {
-        constexpr int step = STRIDE * per_word;
-        if (part.whole(i * STRIDE + first)) copy_async(target + i * step, source + i * step);
-        else *reinterpret_cast<uint4*>(target + i * step) = missing;
-    }
-}
-
 // The position of this thread's element of the edges; -1 if it has none.  The first threads take the word before the
 // whole ones, the next the word behind them.
 template <class T>
@@ -47,9 +33,7 @@ __device__ __forceinline__ A edge_element(const T* row, const Part& part, int th
 
 template <class T, class A>
 __device__ __forceinline__ void unpack_word(uint4 word, A (&values)[kPerWord<T>]) {
-    Pack<T, kPerWord<T>> pack;
-    pack.at[0] = word.x, pack.at[1] = word.y, pack.at[2] = word.z, pack.at[3] = word.w;
-    pack.unpack(values);
+    Pack<T, kPerWord<T>>::of_word(word).unpack(values);
 }
 
 // As unpack_word, by other instructions: the compiler, which sees no relation between the two, cannot keep 16-bit words
@@ -79,30 +63,25 @@ __device__ __forceinline__ uint32 unknown_zero(int64 rows) { return uint32(uint6
 
 // Sixteen bytes from global memory if `whole`, else `missing`: no branch, and in the order of the program, so that all of a
 // thread's loads are under way before the first is needed.
-__device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 missing) {
-    asm volatile("{\n.reg .pred whole;\nsetp.ne.b32 whole, %5, 0;\n@whole ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+__device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 missing, uint64 policy) {
+    asm volatile("{\n.reg .pred whole;\nsetp.ne.b32 whole, %5, 0;\n"
+                 "@whole ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %6;\n}"
                  : "+r"(missing.x), "+r"(missing.y), "+r"(missing.z), "+r"(missing.w)
-                 : "l"(from), "r"(int(whole)));
+                 : "l"(from), "r"(int(whole)), "l"(policy));
     return missing;
-}
-
-__device__ __forceinline__ uint4 load(const void* from) {
-    uint4 word;
-    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w) : "l"(from));
-    return word;
 }
 
 // The first COUNT words of a thread whose first one is at `from`, and the next STEP elements on.
 template <int COUNT, int STEP, class T>
-__device__ __forceinline__ void load_words(uint4* words, const T* from, const Part& part, uint4 missing) {
+__device__ __forceinline__ void load_words(uint4* words, const T* from, const Part& part, uint4 missing, uint64 policy) {
     constexpr int stride = STEP / kPerWord<T>;
     if (part.all_whole<COUNT, stride>(threadIdx.x)) {  // nearly always: nothing to fill in, nothing to ask
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) words[i] = load(from + i * STEP);
+        for (int i = 0; i < COUNT; ++i) words[i] = load(from + i * STEP, policy);
     } else {
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            words[i] = load_if(from + i * STEP, part.whole(i * stride + int(threadIdx.x)), missing);
+            words[i] = load_if(from + i * STEP, part.whole(i * stride + int(threadIdx.x)), missing, policy);
     }
 }
 

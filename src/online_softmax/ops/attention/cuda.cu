@@ -14,7 +14,8 @@ __device__ __forceinline__ void merge_row(const Outs& outs, const Lses& lses, El
     int64 offset = (int64(row) * pieces + lane) * kWidth;
     Weights weights(lses, row, lane);
     Batch batch;
-    batch.read(outs, 0, offset, at < pieces);  // on its way while the weights are computed
+    const uint64 policy = policy_of_partials(outs, rows, pieces);
+    batch.read(outs, 0, offset, at < pieces, policy);  // on its way while the weights are computed
     weights.merge();
     const State<Compute> whole = weights.whole;
     const Compute scale = whole.s == Compute(0) ? Compute(1) : reciprocal(whole.s);
@@ -25,7 +26,7 @@ __device__ __forceinline__ void merge_row(const Outs& outs, const Lses& lses, El
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) sum[k] = 0;
         for_each_chunk(outs, [&](int chunk) {
-            if (chunk > 0) batch.read(outs, chunk, offset, at < pieces);
+            if (chunk > 0) batch.read(outs, chunk, offset, at < pieces, policy);
             const Compute weight = weights.of_chunk(chunk);
 #pragma unroll
             for (int i = 0; i < kChunk; ++i) {
@@ -44,7 +45,7 @@ __device__ __forceinline__ void merge_row(const Outs& outs, const Lses& lses, El
         first += kLanes;
         if (kOnce || first >= pieces) break;
         at += kLanes, offset += kLanes * kWidth;
-        batch.read(outs, 0, offset, at < pieces);
+        batch.read(outs, 0, offset, at < pieces, policy);
     }
 }
 

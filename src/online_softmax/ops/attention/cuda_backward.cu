@@ -40,10 +40,11 @@ __device__ __forceinline__ void merge_row_backward(const Row& in, const Outs& ou
     Weights weights(lses, row, lane);
     Piece grad_piece, out_piece;
     Batch batch;
+    const uint64 policy = policy_of_partials(outs, in.rows, in.pieces);
     const auto read_common = [&](int64 offset, bool here) {
-        if (here) grad_piece.load(in.grad_out + offset), out_piece.load(in.out + offset);
+        if (here) grad_piece.load(in.grad_out + offset, policy), out_piece.load(in.out + offset, policy);
     };
-    if (kOnce) read_common(start, lane < in.pieces), batch.read(outs, 0, start, lane < in.pieces);
+    if (kOnce) read_common(start, lane < in.pieces), batch.read(outs, 0, start, lane < in.pieces, policy);
     const Compute along = in.grad_lse ? in.grad_lse[row] : Compute(0);
     weights.merge();
     const Compute scale = weights.whole.s == Compute(0) ? Compute(1) : reciprocal(weights.whole.s);
@@ -56,7 +57,7 @@ __device__ __forceinline__ void merge_row_backward(const Row& in, const Outs& ou
             const bool here = first + lane < in.pieces;
             const int64 offset = start + first * kWidth;
             if (!kOnce) read_common(offset, here);
-            if (!kOnce || chunk > 0) batch.read(outs, chunk, offset, here);
+            if (!kOnce || chunk > 0) batch.read(outs, chunk, offset, here, policy);
 #pragma unroll
             for (int i = 0; i < kChunk; ++i) {
                 if (kCount > 0 ? chunk + i >= kCount : chunk + i >= outs.count()) continue;

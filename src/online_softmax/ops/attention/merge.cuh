@@ -10,6 +10,7 @@
 //   INDEX      uint32, or uint64 where there are 2^32 rows
 //   THREADS    in a block
 #pragma once
+#include "../../_cuda/async.cuh"
 #include "../../_cuda/functions.cuh"
 
 namespace online_softmax {
@@ -30,9 +31,9 @@ struct PieceOf {
     static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
     uint32 at[kWords];
 
-    __device__ __forceinline__ void load(const Element* from) {
+    __device__ __forceinline__ void load(const Element* from, uint64 policy) {
         if constexpr (kBytes == 16) {
-            const uint4 word = *reinterpret_cast<const uint4*>(from);
+            const uint4 word = online_softmax::load(from, policy);
             at[0] = word.x, at[1] = word.y, at[2] = word.z, at[3] = word.w;
         } else if constexpr (kBytes == 8) {
             const uint2 word = *reinterpret_cast<const uint2*>(from);
@@ -186,15 +187,21 @@ __device__ __forceinline__ void for_each_chunk(const Partials& partials, Fn fn) 
     }
 }
 
+// Of partial results of so many rows and pieces.
+template <class Outs>
+__device__ __forceinline__ uint64 policy_of_partials(const Outs& outs, Index rows, int pieces) {
+    return policy_of_reading(int64(rows) * pieces * kWidth * sizeof(Element) * outs.count());
+}
+
 // Pieces of a chunk's partial results, as they lie in memory.
 struct Batch {
     Piece at[kChunk];
     template <class Outs>
-    __device__ __forceinline__ void read(const Outs& outs, int chunk, int64 offset, bool here) {
+    __device__ __forceinline__ void read(const Outs& outs, int chunk, int64 offset, bool here, uint64 policy) {
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) {
             if (kCount > 0 ? chunk + i >= kCount : chunk + i >= outs.count()) continue;
-            if (here) at[i].load(outs[chunk + i] + offset);
+            if (here) at[i].load(outs[chunk + i] + offset, policy);
         }
     }
 };

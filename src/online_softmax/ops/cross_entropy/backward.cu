@@ -54,13 +54,14 @@ __device__ __forceinline__ int here(int x) {
 constexpr bool kPieces = kGroup == kThreads;  // the words that a row shares with its neighbours fall to single threads (words.cuh)
 
 // This thread's words, all of them asked for before the first is used; 0 where a position is not the row's.
-__device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* from, const Part& part, int thread) {
+__device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* from, const Part& part, int thread,
+                                           uint64 policy) {
     if constexpr (kPieces) {
         uint4 words[kSlots];
-        load_words<kSlots, kGroup * kElements>(words, from + thread * kElements, part, make_uint4(0, 0, 0, 0));
+        load_words<kSlots, kGroup * kElements>(words, from + thread * kElements, part, make_uint4(0, 0, 0, 0),
+                                                policy);
 #pragma unroll
-        for (int i = 0; i < kSlots; ++i)
-            found[i].at[0] = words[i].x, found[i].at[1] = words[i].y, found[i].at[2] = words[i].z, found[i].at[3] = words[i].w;
+        for (int i = 0; i < kSlots; ++i) found[i] = Word::of_word(words[i]);
         return;
     }
     const int first = here(thread);
@@ -68,7 +69,7 @@ __device__ __forceinline__ void read_words(Word (&found)[kSlots], const Input* f
     for (int i = 0; i < kSlots; ++i) {
         const int word = i * kGroup + first;
         if (part.whole(word)) {
-            found[i] = Word::load(from + word * kElements);
+            found[i] = Word::of_word(load(from + word * kElements, policy));
             continue;
         }
         Compute values[kElements];
@@ -101,7 +102,7 @@ cross_entropy_backward(const Input* logits, Input* gradient, int64 rows, int cla
     part.column += int(offset);  // columns are the whole row's
 
     Word words[kSlots];
-    read_words(words, start + part.column, part, thread);
+    read_words(words, start + part.column, part, thread, policy_of_rows());
 
     // The class of an index target, the mass on it, and the mass of all classes.
     const Given* const target = targets + row * target_stride;

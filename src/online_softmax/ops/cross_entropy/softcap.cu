@@ -60,7 +60,7 @@ cross_entropy_softcap(const Input* logits, Input* gradient, int64 rows, int clas
     }
     copy_async_commit();
     uint4 held[kHeld + (kHeld == 0)];
-    load_words<kHeld, step>(held, mine, part, missing);
+    load_words<kHeld, step>(held, mine, part, missing, policy_of_rows(kGradient));
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
     // Not asked for before: whoever waits for its label first has asked for nothing else meanwhile.

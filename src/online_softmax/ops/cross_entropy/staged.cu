@@ -71,7 +71,7 @@ cross_entropy_staged(const Input* logits, Input* gradient, int64 rows, int class
     uint4 held[kHeld + 1];
     const Input* const mine = source + part.column + int(threadIdx.x) * kElements;  // this thread's first word
     Kept::fetch(mine, part, missing);
-    load_words<kHeld, kThreads * kElements>(held, mine, part, missing);
+    load_words<kHeld, kThreads * kElements>(held, mine, part, missing, policy_of_rows(kGradient));
     const Compute edge_raw = edge_element(source, part, threadIdx.x, Compute(0));
     wait_for_previous_launch();
     // Not asked for before: whoever waits for its label first has asked for nothing else meanwhile.

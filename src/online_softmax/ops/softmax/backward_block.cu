@@ -1,16 +1,16 @@
 // Gradients of softmax and log_softmax for rows that a few warps, a block or a cluster keep, as backward.cu: both arrays are
-// read once.  As in block.cu, a thread takes HELD words of each array into registers and the rest into shared memory; where
-// registers take two words in turn, the first goes there as soon as it is summed, and clusters that stay ask for the next row's
-// words as soon as the second is written.
+// read once.  A thread takes its words of each array into registers, or half of them: then registers take two words in turn,
+// of which the first goes to shared memory as soon as it is summed, and clusters that stay ask for the next row's words as
+// soon as the second is written.
 #include "../../_cuda/exchange.cuh"
 #include "gradient.cuh"
 
 using namespace online_softmax;
 
 constexpr int kHeld = HELD, kKept = kSlots - kHeld;
-constexpr bool kInTurn = kKept == kHeld;  // registers hold the first half of the words, then the second
-constexpr int kFirstHeld = kInTurn ? kKept : 0, kFirstKept = kInTurn ? 0 : kHeld;  // slots
-static_assert(kHeld > 0 && kGroup >= 2 * kElements, "each element of the edges has a thread");
+constexpr bool kInTurn = kKept > 0;  // registers hold the first half of the words, then the second
+static_assert(kHeld > 0 && (kKept == 0 || kKept == kHeld), "a thread's words, or half of them");
+static_assert(kGroup >= 2 * kElements, "each element of the edges has a thread");
 static_assert(!kPersistent || (kInTurn && kGroup == kThreads), "whoever stays has registers to load into");
 
 using Sums = Exchange<Compute, 2>;  // the sum, and nothing: records are at least eight bytes
@@ -38,16 +38,18 @@ struct Mine {
     bool alike;  // the gradient's rows lie on the words of the result
     Part part;
     int thread;
+    uint64 policy;
 
-    __device__ __forceinline__ Mine(const Place<Input>& here, const Input* grad_row)
+    __device__ __forceinline__ Mine(const Place<Input>& here, const Input* grad_row, uint64 policy)
         : y(here.source + here.part.column + here.thread * kElements),
           grad(grad_row + here.part.column + here.thread * kElements),
-          alike(aligned_with<Input, kElements>(grad_row, here.part)), part(here.part), thread(here.thread) {}
+          alike(aligned_with<Input, kElements>(grad_row, here.part)), part(here.part), thread(here.thread),
+          policy(policy) {}
     __device__ __forceinline__ bool whole(int slot) const { return part.whole(slot * kGroup + thread); }
     __device__ __forceinline__ void load(int slot, uint4& of_y, uint4& of_grad) const {
         const uint4 zero = make_uint4(0, 0, 0, 0);
-        of_grad = load_if(grad + slot * (kGroup * kElements), whole(slot) && alike, zero);
-        of_y = load_if(y + slot * (kGroup * kElements), whole(slot), zero);
+        of_grad = load_if(grad + slot * (kGroup * kElements), whole(slot) && alike, zero, policy);
+        of_y = load_if(y + slot * (kGroup * kElements), whole(slot), zero, policy);
     }
     __device__ __forceinline__ uint4 gather(int slot) const {
         return gather_word(grad + slot * (kGroup * kElements), whole(slot));
@@ -61,21 +63,10 @@ softmax_backward_blocks(const Input* grad, const Input* y, Output* dx, int64 row
     const RowMap grad_map{grad_inner, grad_outer_stride, grad_inner_stride};
     const RowMap y_map{y_inner, y_outer_stride, y_inner_stride};
     __shared__ Sums::Shared shared;
+    const uint64 policy = policy_of_rows();
     const auto mine_of = [&](const Place<Input>& here) {
-        return Mine(here, grad + (here.active ? grad_map(here.row) : 0));
+        return Mine(here, grad + (here.active ? grad_map(here.row) : 0), policy);
     };
-    if constexpr (kKept > 0 && !kInTurn) {
-        const Mine mine = mine_of(place(y, rows, length, y_map));
-#pragma unroll
-        for (int j = 0; j < kKept; ++j) {
-            const int slot = kFirstKept + j, at = slot * (kGroup * kElements);
-            if (mine.whole(slot)) copy_async(y_slots() + j * kGroup, mine.y + at);
-            else y_slots()[j * kGroup] = make_uint4(0, 0, 0, 0);
-            if (mine.whole(slot) && mine.alike) copy_async(grad_slots() + j * kGroup, mine.grad + at);
-            else grad_slots()[j * kGroup] = mine.gather(slot);
-        }
-        copy_async_commit();
-    }
     uint4 held_y[kHeld], held_grad[kHeld];
     Compute next_y, next_grad;
     const auto begin = [&](int ahead) {  // a row's first words are on their way
@@ -104,17 +95,12 @@ softmax_backward_blocks(const Input* grad, const Input* y, Output* dx, int64 row
             for (int i = 0; i < kHeld; ++i) {
                 sum += sum_of_word(held_grad[i], held_y[i]);
                 y_slots()[i * kGroup] = held_y[i], grad_slots()[i * kGroup] = held_grad[i];
-                mine.load(kFirstHeld + i, held_y[i], held_grad[i]);
-                if (!mine.alike) held_grad[i] = mine.gather(kFirstHeld + i);
+                mine.load(kKept + i, held_y[i], held_grad[i]);
+                if (!mine.alike) held_grad[i] = mine.gather(kKept + i);
             }
         }
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) sum += sum_of_word(held_grad[i], held_y[i]);
-        if constexpr (kKept > 0 && !kInTurn) {
-            copy_async_wait<0>();
-#pragma unroll 2
-            for (int j = 0; j < kKept; ++j) sum += sum_of_word(grad_slots()[j * kGroup], y_slots()[j * kGroup]);
-        }
         sum = lane_sum<kLanes>(sum);
         if constexpr (!kWithinWarp) {
             const Compute record[2] = {sum, 0};
@@ -142,13 +128,13 @@ softmax_backward_blocks(const Input* grad, const Input* y, Output* dx, int64 row
                 target_row[here.part.column + position] = Narrow<Output>::one(input_gradient(grad_edge, y_edge, sum));
         };
 #pragma unroll
-        for (int i = 0; i < kHeld; ++i) write(kFirstHeld + i, held_grad[i], held_y[i]);
+        for (int i = 0; i < kHeld; ++i) write(kKept + i, held_grad[i], held_y[i]);
         if constexpr (kPersistent) {
             write_edge();  // first, so that begin() has its registers
             begin(ahead + stride);
         }
 #pragma unroll 2
-        for (int j = 0; j < kKept; ++j) write(kFirstKept + j, grad_slots()[j * kGroup], y_slots()[j * kGroup]);
+        for (int j = 0; j < kKept; ++j) write(j, grad_slots()[j * kGroup], y_slots()[j * kGroup]);
         if constexpr (!kPersistent) write_edge();
         ahead += stride;
     } while (kPersistent && int64(blockIdx.x) / kCluster + ahead < rows);

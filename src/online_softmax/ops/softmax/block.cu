@@ -28,13 +28,13 @@ __device__ __forceinline__ uint4* kept_slots() {  // this thread's, kGroup apart
 }
 
 // The words from slot `first` on.
-__device__ __forceinline__ void load_held(uint4 (&held)[kHeld], int first, const Place<Input>& here) {
+__device__ __forceinline__ void load_held(uint4 (&held)[kHeld], int first, const Place<Input>& here, uint64 policy) {
     const Input* const mine = here.source + here.part.column + here.thread * kElements;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
         const int slot = first + i;
         held[i] = load_if(mine + slot * (kGroup * kElements), here.part.whole(slot * kGroup + here.thread),
-                          word_of_minus_infinity<Input>());
+                          word_of_minus_infinity<Input>(), policy);
     }
 }
 
@@ -103,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
 softmax_blocks(const Input* x, Output* y, int64 rows, int length, int64 x_inner, int64 x_outer_stride,
                int64 x_inner_stride, int64 y_stride) {
     const RowMap x_map{x_inner, x_outer_stride, x_inner_stride};
+    const uint64 policy = policy_of_rows();
     __shared__ States::Shared shared;
     if constexpr (kKept > 0 && !kInTurn) {
         const auto here = place(x, rows, length, x_map);
@@ -120,7 +121,7 @@ softmax_blocks(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
     Compute next_edge;
     const auto begin = [&](int ahead) {  // a row's first words are on their way
         const auto here = place(x, rows, length, x_map, ahead);
-        load_held(held, 0, here);
+        load_held(held, 0, here, policy);
         next_edge = edge_element(here.source, here.part, here.thread, -infinity<Compute>());
     };
     begin(0);
@@ -131,7 +132,7 @@ softmax_blocks(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
     do {
         const Compute edge = next_edge;
         State<Compute> total =
-            state_of_lanes(held, edge, [&] { load_held(held, kFirstHeld, place(x, rows, length, x_map, ahead)); });
+            state_of_lanes(held, edge, [&] { load_held(held, kFirstHeld, place(x, rows, length, x_map, ahead), policy); });
         if constexpr (!kWithinWarp) {
             const Compute record[2] = {total.m, total.s};
             total = merge_records<Compute, 2>(exchange.swap(record), ExpOf());

@@ -31,8 +31,7 @@ class Plan(NamedTuple):
 
 def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
     """By lanes of a warp, by blocks and clusters that keep the row, or split over blocks and read twice."""
-    slots = (1, 4) if operation == LOGSUMEXP else (1, 2) if itemsize == 2 else (1, 2, 4)
-    short = geometry.lanes(words, slots)
+    short = geometry.lanes(words, most=64 if itemsize == 2 and operation != LOGSUMEXP else 128)
     if short is not None:
         return Plan("cuda.cu", ("softmax_rows",), short._replace(blocks=8 if itemsize < 8 else 1), 0)
     if operation == LOGSUMEXP:
@@ -49,7 +48,7 @@ def forward(operation: int, words: int, itemsize: int, limits: Limits) -> Plan:
 
 def backward(words: int, itemsize: int, limits: Limits) -> Plan:
     """As forward."""
-    short = geometry.lanes(words)
+    short = geometry.lanes(words, arrays=2)
     if short is not None:
         return Plan("backward.cu", ("softmax_backward_rows",), short, 2 * short.threads * short.slots * 16)
     shape = geometry.backward(words, itemsize, limits)
