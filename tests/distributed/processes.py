@@ -1,6 +1,7 @@
 """Runs every case of a module in a few processes on this machine, once, and tells how each one ended.
 
-Over Gloo on the CPU, or over NCCL with a GPU each: there the cases' tensors are made on the GPU unless they say where.
+Over Gloo on the CPU, over NCCL with a GPU each ("cuda"), or all on one GPU ("cuda:0"), by way of the CPU (relay.py).
+On a GPU the cases' tensors are made there unless they say where.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .relay import BEYOND, register
+
 # Processes on the CPU are forked from one that has imported, once, what takes longer than most cases.
 multiprocessing.set_forkserver_preload(["torch._dynamo", "torch.distributed.tensor", "online_softmax.distributed"])
 FORKED = multiprocessing.get_context("forkserver")
 
 
-def names_of(module: str) -> list[str]:
+def names_of(module: str, device: str = "cpu") -> list[str]:
     """The cases of a module: its functions case_…, in order."""
     found = importlib.import_module(module)
-    return [name for name, _ in inspect.getmembers(found, inspect.isfunction) if name.startswith("case_")]
+    names = [name for name, _ in inspect.getmembers(found, inspect.isfunction) if name.startswith("case_")]
+    return [name for name in names if _backend(device) != "relay" or name not in BEYOND]
+
+
+def _backend(device: str) -> str:
+    return {"cpu": "gloo", "cuda": "nccl"}.get(device, "relay")
 
 
 def run_all(module: str, size: int, folder: Path, device: str = "cpu") -> dict[str, str | None]:
@@ -34,7 +42,7 @@ def run_all(module: str, size: int, folder: Path, device: str = "cpu") -> dict[s
     start = (module, size, str(folder), device)
     method = "forkserver" if device == "cpu" else "spawn"
     torch.multiprocessing.start_processes(_work, start, nprocs=size, join=True, start_method=method)
-    ended: dict[str, str | None] = dict.fromkeys(names_of(module), "not run: an earlier case went wrong")
+    ended: dict[str, str | None] = dict.fromkeys(names_of(module, device), "not run: an earlier case went wrong")
     for name in ended:
         texts = [pickle.loads((folder / f"{rank}.pickle").read_bytes()).get(name, ended[name]) for rank in range(size)]
         wrong = [f"rank {rank} of {size}:\n{text}" for rank, text in enumerate(texts) if text is not None]
@@ -47,10 +55,13 @@ def _work(rank: int, module: str, size: int, folder: str, device: str) -> None:
     more: dict[str, Any] = {}
     if device == "cuda":
         more["device_id"] = torch.device("cuda", rank)
-        torch.cuda.set_device(rank)
+    if device != "cpu":
+        torch.cuda.set_device(rank if device == "cuda" else device)
         torch.set_default_device("cuda")
+    if _backend(device) == "relay":
+        register()
     dist.init_process_group(
-        "nccl" if device == "cuda" else "gloo",
+        _backend(device),
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=size,
@@ -59,7 +70,7 @@ def _work(rank: int, module: str, size: int, folder: str, device: str) -> None:
     )
     cases = importlib.import_module(module)
     ended: dict[str, str | None] = {}
-    for name in names_of(module):
+    for name in names_of(module, device):
         torch.manual_seed(7)
         try:
             getattr(cases, name)(rank, size)
