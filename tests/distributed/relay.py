@@ -78,7 +78,7 @@ class Relay(dist.ProcessGroup):
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> _Arrival:
         """From one process, a tensor to each."""
-        received = [torch.empty(x.shape, dtype=x.dtype) for x in outputs]
+        received = [torch.empty(x.shape, dtype=x.dtype, device="cpu") for x in outputs]
         work = self._gloo.scatter(received, [[_on_cpu(x).contiguous() for x in row] for row in inputs], opts)
         return _Arrival([work], lambda: _fill(outputs, received))
 
@@ -89,7 +89,7 @@ class Relay(dist.ProcessGroup):
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> _Arrival:
         """From one process."""
-        received = [torch.empty(x.shape, dtype=x.dtype) for x in tensors]
+        received = [torch.empty(x.shape, dtype=x.dtype, device="cpu") for x in tensors]
         work = self._gloo.recv(received, source, tag)
         return _Arrival([work], lambda: _fill(tensors, received))
 
