@@ -1,4 +1,4 @@
-"""Comparisons that the cases share."""
+"""Comparisons that the cases share, and what they count."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def close_gradient(got: Tensor, want: Tensor, whole: Tensor | None = None) -> No
     got, want, whole = (x.double().nan_to_num(0.0) for x in (got, want, want if whole is None else whole))
     limit = 4 * eps * (whole.abs().max().item() if whole.numel() else 0.0)
     assert want.numel() == 0 or (got - want).abs().max().item() <= limit, f"{(got - want).abs().max().item()} > {limit}"
+
+
+def collectives(profile: torch.profiler.profile) -> list[str]:
+    """torch's names of the collectives that were asked for; a GPU's copies of these names are left out."""
+    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CPU]
+    return [event.name for event in events if event.name.startswith("c10d::")]

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from tests.distributed.expected import close_gradient, within_ulps
+from tests.distributed.expected import close_gradient, collectives, within_ulps
 from tests.distributed.sharded import cuts, rows
 
 import online_softmax as osm
@@ -171,18 +171,16 @@ def case_aux_is_that_of_whole_rows(rank, size):
 def case_one_collective_forward_and_none_backward(rank, size):
     borders = cuts(size, True)
     logits, target = rows(borders[-1])
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile() as forward:
         for options in OPTIONS:
             local = logits[:, borders[rank] : borders[rank + 1]].clone().requires_grad_()
             distributed.cross_entropy(local, target, **options)
-    forward = profile
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile() as both:
         for options in OPTIONS:
             loss = distributed.cross_entropy(local, target, **options)
             loss.backward()
-    for events in (forward.events(), profile.events()):
-        collectives = [event.name for event in events if event.name.startswith("c10d::")]
-        assert len(collectives) == len(OPTIONS), collectives
+    for found in map(collectives, (forward, both)):
+        assert len(found) == len(OPTIONS), found
 
 
 def case_a_target_that_is_written_to_before_backward(rank, size):

@@ -18,7 +18,18 @@ __device__ __forceinline__ uint64 policy_of_reading(int64 bytes) {
     return __CUDA_ARCH__ >= 900 && bytes > 64 << 20 ? longest : as_any;
 }
 
+// Instead of a policy.  It is not the same as one that keeps nothing longer than anything else: with that logsumexp, which only
+// reads, takes 3 to 6 % longer.
+struct NoPolicy {};
+
 // Sixteen bytes from global memory.
+__device__ __forceinline__ uint4 load(const void* from, NoPolicy) {
+    uint4 word;
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "l"(from));
+    return word;
+}
 __device__ __forceinline__ uint4 load(const void* from, uint64 policy) {
     uint4 word;
     asm volatile("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"

@@ -122,7 +122,8 @@ __device__ __forceinline__ bool aligned_with(const O* row, const Part& part) {
     return uint64(row + part.column) % Pack<O, PER_WORD>::kAlignment == 0;
 }
 
-// Of rows that are read once; `writes`: and written.  By what the launch has room for: clusters that stay take long rows.
+// Of rows that are read once; `writes`: by a kernel that writes as much.  By what the launch has room for: clusters that stay
+// take long rows.
 __device__ __forceinline__ uint64 policy_of_rows(bool writes = true) {
     constexpr int64 block = kThreads * kSlots * 16, many = int64(1) << 40;
     return policy_of_reading(!writes ? 0 : kPersistent ? many : gridDim.x * block);

@@ -63,6 +63,12 @@ __device__ __forceinline__ uint32 unknown_zero(int64 rows) { return uint32(uint6
 
 // Sixteen bytes from global memory if `whole`, else `missing`: no branch, and in the order of the program, so that all of a
 // thread's loads are under way before the first is needed.
+__device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 missing, NoPolicy) {
+    asm volatile("{\n.reg .pred whole;\nsetp.ne.b32 whole, %5, 0;\n@whole ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(missing.x), "+r"(missing.y), "+r"(missing.z), "+r"(missing.w)
+                 : "l"(from), "r"(int(whole)));
+    return missing;
+}
 __device__ __forceinline__ uint4 load_if(const void* from, bool whole, uint4 missing, uint64 policy) {
     asm volatile("{\n.reg .pred whole;\nsetp.ne.b32 whole, %5, 0;\n"
                  "@whole ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %6;\n}"

@@ -70,6 +70,7 @@ inline void load_four(T& a, T& b, T& c, T& d, const void* from) {
     __builtin_memcpy(word, from, 16);
     a = word[0], b = word[1], c = word[2], d = word[3];
 }
+inline void ld_global_v4_b32(uint32& a, uint32& b, uint32& c, uint32& d, const void* from) { load_four(a, b, c, d, from); }
 inline void createpolicy_fractional_L2__evict_normal_b64(uint64& policy, double) { policy = 1; }  // caches are not played
 inline void createpolicy_fractional_L2__evict_last_b64(uint64& policy, double) { policy = 2; }
 inline void ld_global_L2__cache_hint_v4_b32(uint32& a, uint32& b, uint32& c, uint32& d, const void* from, uint64 policy) {

@@ -67,10 +67,12 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
     const RowMap x_map{x_inner, x_outer_stride, x_inner_stride};
     const auto [row, active, source, rank, thread, part] = place(x, rows, length, x_map);
     Compute values[kValues];
-    const uint64 policy = policy_of_rows(kOperation != kLogSumExp);
-    load_words<Input, kSlots, kGroup>(
-        values, source + part.column, part, thread, -infinity<Compute>(), [](int, Compute x) { return x; },
-        [&](const Input* from) { return load(from, policy); });
+    const auto read = [policy = policy_of_rows()](const Input* from) {
+        if constexpr (kOperation == kLogSumExp) return load(from, NoPolicy());
+        else return load(from, policy);
+    };
+    load_words<Input, kSlots, kGroup>(values, source + part.column, part, thread, -infinity<Compute>(),
+                                      [](int, Compute x) { return x; }, read);
     const Compute m = lane_maximum<kLanes>(maximum_of<kValues>(values));
     const Compute s = lane_sum<kLanes>(sum_of_exponentials(values, m));
 

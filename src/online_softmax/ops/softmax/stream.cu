@@ -35,11 +35,10 @@ logsumexp_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner,
     const uint4 missing = word_of_minus_infinity<Input>();
     const Input* mine = source + part.column + thread * kElements;
     uint4 next[kSlots];
-    const uint64 policy = policy_of_rows(false);
     const auto load = [&](int first) {
 #pragma unroll
         for (int i = 0; i < kSlots; ++i)
-            next[i] = load_if(mine + i * (kGroup * kElements), part.whole(first + i * kGroup + thread), missing, policy);
+            next[i] = load_if(mine + i * (kGroup * kElements), part.whole(first + i * kGroup + thread), missing, NoPolicy());
         mine += kStep * kElements;
     };
     load(0);
