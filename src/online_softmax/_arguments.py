@@ -27,8 +27,17 @@ from ._arrays import (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What torch, SciPy and this library call the same argument.
-_SYNONYMS = (("axis", "dim"), ("keepdims", "keepdim"), ("x", "input", "a"))
+# What this library, torch, SciPy, flash-attention, Liger and transformers call the same argument.
+_SYNONYMS = (
+    *(("axis", "dim"), ("keepdims", "keepdim"), ("x", "input", "a"), ("target", "labels")),
+    *(
+        ("softcap", "softcapping", "logit_softcapping"),
+        ("z_loss", "lse_square_scale"),
+        ("num_items", "num_items_in_batch"),
+    ),
+    *(("q", "query"), ("k", "key"), ("v", "value"), ("mask", "attn_mask"), ("causal", "is_causal")),
+    ("scale", "softmax_scale", "sm_scale"),
+)
 # Python makes a number of each: a tuple, as a union would be built anew in every call.
 _NO_NUMBERS = (str, bool, np.bool_)
 # From one to the other numbers are normal, and so are their reciprocals: of fp32 and of fp64.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._arguments import flag
+from .._arguments import answers_synonyms, flag
 from .._arrays import describe
 from ..ops._torch import first_derivative_only
 from ..ops.cross_entropy.arguments import Prepared, make_options, prepare
@@ -25,6 +25,7 @@ from .shards import from_dtensor, is_dtensor, replicated
 from .terms import Terms, terms_of
 
 
+@answers_synonyms
 def cross_entropy(
     local_logits: Tensor,
     target: Tensor,

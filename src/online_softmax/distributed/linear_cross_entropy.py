@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .._arguments import flag
+from .._arguments import answers_synonyms, flag
 from .._arrays import describe
 from ..ops._torch import autocast_dtype, first_derivative_only, without_autocast
 from ..ops.cross_entropy.arguments import make_options, prepare
@@ -28,6 +28,7 @@ from .terms import Losses, Terms, terms_of
 _CHUNK_ROWS = 4096
 
 
+@answers_synonyms
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .._arguments import flag
+from .._arguments import answers_synonyms, flag
 from .._arrays import describe
 from .._dispatch import implementation
 from ..ops._torch import autocast_dtype, first_derivative_only, refuse_transforms
@@ -27,6 +27,7 @@ from .sequence import checked_lengths, local_lengths, pair_lengths
 from .shards import check_local
 
 
+@answers_synonyms
 def ring_attention(
     q: Tensor,
     k: Tensor,

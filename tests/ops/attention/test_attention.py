@@ -267,3 +267,15 @@ def test_arguments_that_do_not_fit(change, message):
     q, k, v = inputs("torch")
     with pytest.raises((TypeError, ValueError), match=message):
         osm.attention(**{"q": q, "k": k, "v": v} | change)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        *(("query", "q"), ("key", "k"), ("value", "v"), ("attn_mask", "mask"), ("is_causal", "causal")),
+        ("softmax_scale", "scale"),
+    ],
+)
+def test_other_libraries_words_for_an_argument_are_answered(word, name, kind):
+    with pytest.raises(TypeError, match=rf"attention\(\) takes {name}=, not {word}="):
+        osm.attention(*inputs(kind), **{word: True})

@@ -23,6 +23,19 @@ def test_a_target_out_of_range_names_its_row_and_value(bad, fn, kind, impl):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        *(("labels", "target"), ("x", "input"), ("num_items_in_batch", "num_items"), ("lse_square_scale", "z_loss")),
+        *(("softcapping", "softcap"), ("softmax_scale", "scale")),
+    ],
+)
+def test_other_libraries_words_for_an_argument_are_answered(word, name, fn):
+    with pytest.raises(TypeError, match=rf"{fn.__name__}\(\) takes {name}=, not {word}="):
+        fn(logits(), np.array([0, 1]), **{word: 1})
+
+
+@BOTH
 def test_a_target_out_of_range_is_placed_in_the_callers_shape(fn, kind, impl):
     x, t = make(kind, random((2, 3, 4, 5))), np.zeros((2, 4, 5))
     t[1, 2, 3] = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..._arguments import flag
+from ..._arguments import answers_synonyms, flag
 from ..._arrays import Array, is_tensor
 from ..._dispatch import implementation
 from .arguments import prepare, prepare_partials, separate
@@ -65,6 +65,7 @@ def merge_attention(outs: Array | Sequence[Array], lses: Array | Sequence[Array]
     return Merged(*implementation("attention", outs[0], impl).merge(outs, lses))
 
 
+@answers_synonyms
 def attention(
     q: Array,
     k: Array,
