@@ -39,3 +39,8 @@ def same_bits(a, b):
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.itemsize]
         return a.dtype == b.dtype and torch.equal(a.detach().view(bits), b.detach().view(bits))
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def same_numbers(a, b):
+    """Whether two NumPy arrays hold the same bits, but for what a NaN looks like."""
+    return same_bits(np.where(np.isnan(a), np.nan, a), np.where(np.isnan(b), np.nan, b)) and a.dtype == b.dtype

@@ -1,5 +1,5 @@
 // Lines that lie side by side (any axis but the last of a C-ordered array), worked on many at once: vectors run across
-// the columns, so that nothing is transposed.  Each column is summed in the blocks, lanes and order of blocks.h, and
+// the columns, so that nothing is transposed.  Short rows too, whose columns are then read number by number.  Each column is summed in the blocks, lanes and order of blocks.h, and
 // combined by summary.h: it gives the bits that the same numbers give as a row, however many columns there are.
 #pragma once
 
@@ -67,7 +67,13 @@ public:
         const char* from = data_ + i * operand_.axis_stride;
         for (int line = 0; line < 8; ++line) __builtin_prefetch(from + 64 * line);
     }
-    void store_numbers(const T* from) const { store(operand_.dtype, from, width, data_, stride_); }
+    void store_numbers(const T* from) const { store_row(0, from); }
+    void store_row(std::int64_t i, const T* from) const {
+        store(operand_.dtype, from, width, data_ + i * operand_.axis_stride, stride_);
+    }
+    void store_element(std::int64_t i, int c, T value) const {
+        store(operand_.dtype, &value, 1, data_ + i * operand_.axis_stride + c * stride_, size_of(operand_.dtype));
+    }
     const char* column(int c) const { return data_ + c * stride_; }
     const Operand& operand() const { return operand_; }
 
@@ -81,6 +87,11 @@ private:
     std::int64_t stride_;
     bool direct_;
 };
+
+template <class T, class Body>
+void for_each_tile(const Tiles<T>& tiles, int threads, Body body) {
+    for_each_line(tiles.count, tiles.lines.length, threads, body, tiles.lines.length * tile_width<T>);
+}
 
 constexpr std::int64_t rows_ahead = 16;
 
@@ -128,9 +139,9 @@ template <class T>
 class RunningColumns {
 public:
     RunningColumns(const Tile<T>& tile, std::int64_t begin, std::int64_t end, bool exact)
-        : tile_(tile), end_(end), exact_(exact), block_(block_length) {
+        : tile_(tile), end_(end), exact_(exact), block_(end - begin < block_length ? end - begin : block_length) {
         for (int c = 0; c < tile_width<T>; ++c) column_[c] = Running<T>(begin);
-        for (std::int64_t i = 0; tile.width < tile.padded && i < block_length; ++i) block_[i] = {};
+        for (std::int64_t i = 0; tile.width < tile.padded && i < end - begin && i < block_length; ++i) block_[i] = {};
     }
 
     // Reads rows [first, first + count) once, for maxima and sums against the columns' references; false when a column
@@ -181,6 +192,9 @@ public:
             column_[c].add(first, m.at[c], ordinary ? sum.at[c] : sum_against_infinity(c, count));
         }
     }
+
+    // A row of the block that add() took last, by its number there.
+    const T* copied(std::int64_t i) const { return block_[i].at; }
 
     Summaries<T> summaries() const {
         Summaries<T> all = empty_summaries<T>();
@@ -233,6 +247,60 @@ Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int
     }
     return piece.summaries();
 }
+
+// A tile of one block, its summaries, and its rows, read once.
+template <class T>
+class TileOfOneBlock {
+public:
+    TileOfOneBlock(const Tile<T>& tile, std::int64_t length, bool exact) : tile_(tile), length_(length), rows_(tile, 0, length, exact) {
+        rows_.add(0, length);
+        summaries = rows_.summaries();
+    }
+
+    const T* row(std::int64_t i) const { return rows_.copied(i); }
+
+    // Calls take(column, its state) for every column.
+    template <class Take>
+    ONLINE_SOFTMAX_INLINE void finish(Take take) const {
+        bool any = false;
+        for (int c = 0; c < tile_.width; ++c) any = any || summaries.column[c].dominated();
+        const Row<T> rest = any ? rests() : Row<T>{};
+        for (int c = 0; c < tile_.width; ++c) {
+            const Summary<T>& column = summaries.column[c];
+            take(c, column.finished(column.others + static_cast<double>(rest.at[c])));
+        }
+    }
+
+    Summaries<T> summaries;
+
+private:
+    // The sums of exp(x - m) without each column's first maximal element.
+    Row<T> rests() const {
+        constexpr T far = sizeof(T) == 8 ? T(1e300) : T(1e30);  // whose exponential is 0
+        const int padded = tile_.padded;
+        Row<T> m{}, first, left;  // 1 at a column's first maximal element; 1 until it has come
+        for (T& each : left.at) each = T(1);
+        for (int c = 0; c < tile_.width; ++c) m.at[c] = is_infinite(summaries.column[c].m) ? T(0) : summaries.column[c].m;
+        return sum_block_of_columns<T>(length_, padded, [&](std::int64_t i, T* lane) {
+            const T* x = row(i);
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) first.at[c] = x[c] == m.at[c] ? T(1) : T(0);  // hot: maxima of columns
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) {
+                first.at[c] *= left.at[c];
+                left.at[c] -= first.at[c];
+            }
+#pragma omp simd
+            for (int c = 0; c < padded; ++c) {
+                lane[c] = add_exponential(lane[c], (x[c] - m.at[c]) - first.at[c] * far);  // hot: rests of columns
+            }
+        });
+    }
+
+    const Tile<T>& tile_;
+    std::int64_t length_;
+    RunningColumns<T> rows_;
+};
 
 template <class T>
 Finished<T> finish_column(const Summary<T>& summary, const Tile<T>& tile, int column, std::int64_t length) {

@@ -48,6 +48,8 @@ void require(bool same) {
 
 // Below this, vectors across columns would be mostly empty, and reading each line on its own is faster.
 constexpr std::int64_t fewest_columns = 8;
+// Short rows are worked on side by side as well: beyond this length, reading them number by number costs more than it saves.
+constexpr std::int64_t longest_short_row = 12, fewest_short_rows = 128;
 
 }  // namespace
 
@@ -58,6 +60,18 @@ bool rows_are_contiguous(const Lines& lines) {
     }
     return true;
 }
+
+namespace {
+
+bool lie_beside_each_other(const Lines& lines, int last) {
+    return lines.shape[last] >= fewest_columns && !rows_are_contiguous(lines) && contiguous_along(lines, last);
+}
+
+bool are_short_rows(const Lines& lines, int last) {
+    return lines.length <= longest_short_row && lines.shape[last] >= fewest_short_rows;
+}
+
+}  // namespace
 
 bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines) {
     const Array& first = *arrays[0];
@@ -85,7 +99,7 @@ bool make_lines(const Array* const* arrays, int operands, int axis, Lines& lines
         append(lines, strides, first.shape[d]);
     }
     const int last = lines.dimensions - 1;
-    lines.columns = last >= 0 && lines.shape[last] >= fewest_columns && !rows_are_contiguous(lines) && contiguous_along(lines, last);
+    lines.columns = last >= 0 && (lie_beside_each_other(lines, last) || are_short_rows(lines, last));
     return true;
 }
 

@@ -20,6 +20,7 @@ public:
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     T& operator[](std::int64_t i) { return data_[i]; }
+    const T& operator[](std::int64_t i) const { return data_[i]; }
 
 private:
     T* data_;

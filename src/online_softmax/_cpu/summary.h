@@ -14,6 +14,29 @@
 namespace online_softmax {
 namespace {
 
+// A row's summary, finished.
+template <class T>
+struct Finished {
+    T m;
+    double sum;     // NaN once the row holds a NaN
+    double others;  // the sum without its largest element where that one dominates, else NaN
+    std::int64_t where;
+
+    // Of the sum; NaN when m is infinite: no probability of such a row is defined.
+    double log() const {
+        if (is_infinite(m)) return __builtin_nan("");
+        return others == others ? std::log1p(others) : std::log(sum);
+    }
+    T logsumexp(double log) const {
+        if (is_infinite(m)) return sum == sum ? m : static_cast<T>(sum);
+        return static_cast<T>(m + log);
+    }
+    // What rounding took from it: exp((x - lse) - low) is a probability even where lse is coarse.
+    T logsumexp_low(T lse, double log) const {
+        return is_finite(lse) ? static_cast<T>((static_cast<double>(m) - lse) + log) : T(0);
+    }
+};
+
 template <class T>
 struct Summary {
     T m;                 // maximum
@@ -24,6 +47,12 @@ struct Summary {
     double sum() const { return others + top; }
     // The factor that makes exp(x - m) a probability: NaN when m is infinite, for no probability is defined then.
     T inverse() const { return static_cast<T>(is_infinite(m) ? __builtin_nan("") : 1.0 / sum()); }
+    // Whether the sum must be taken again without its largest element.
+    bool dominated() const { return !is_infinite(m) && sum() < 2.0; }
+    // With that sum, where it is needed.
+    Finished<T> finished(double rest) const {
+        return dominated() ? Finished<T>{m, 1.0 + rest, rest, where} : Finished<T>{m, sum(), __builtin_nan(""), where};
+    }
 };
 
 template <class T>
@@ -84,42 +113,16 @@ private:
     std::int64_t where_;
 };
 
-// A row's summary, finished.
-template <class T>
-struct Finished {
-    T m;
-    double sum;     // NaN once the row holds a NaN
-    double others;  // the sum without its largest element where that one dominates, else NaN
-    std::int64_t where;
-
-    // Of the sum; NaN when m is infinite: no probability of such a row is defined.
-    double log() const {
-        if (is_infinite(m)) return __builtin_nan("");
-        return others == others ? std::log1p(others) : std::log(sum);
-    }
-    T logsumexp(double log) const {
-        if (is_infinite(m)) return sum == sum ? m : static_cast<T>(sum);
-        return static_cast<T>(m + log);
-    }
-    // What rounding took from it: exp((x - lse) - low) is a probability even where lse is coarse.
-    T logsumexp_low(T lse, double log) const {
-        return is_finite(lse) ? static_cast<T>((static_cast<double>(m) - lse) + log) : T(0);
-    }
-};
-
 // `top_block()` gives the elements of the top block; it is called for the rare row that needs them again.
 template <class T, class TopBlock>
 ONLINE_SOFTMAX_INLINE Finished<T> finish(const Summary<T>& row, std::int64_t length, TopBlock top_block) {
-    constexpr double none = __builtin_nan("");
-    const double sum = row.sum();
-    if (is_infinite(row.m) || !(sum < 2.0)) return {row.m, sum, none, row.where};
+    if (!row.dominated()) return row.finished(0.0);
     alignas(64) T block[block_length];
     const std::int64_t left = length - row.where;
     const std::int64_t count = left < block_length ? left : block_length;
     __builtin_memcpy(block, top_block(), count * sizeof(T));
     block[first_equal(block, count, row.m)] = -infinity<T>;  // whose exponential is 0
-    const double rest = row.others + sum_of_exponentials(block, count, row.m);
-    return {row.m, 1.0 + rest, rest, row.where};
+    return row.finished(row.others + sum_of_exponentials(block, count, row.m));
 }
 
 }  // namespace

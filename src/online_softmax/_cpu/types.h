@@ -28,7 +28,7 @@ struct Lines {
     std::int64_t count;  // the product of shape
     int dimensions;      // of shape, without the axis; neighbours that can be walked as one have been joined
     std::int64_t shape[max_dimensions];
-    // Every operand lies along the last dimension, not along the axis: many lines are then worked on at once.
+    // Many lines are worked on at once, along the last dimension: there they lie side by side, or they are short.
     bool columns;
     int operands;
     Operand operand[4];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.arrays import same_numbers
 
 from online_softmax import _cpu
 from online_softmax._cpu import _native
@@ -61,6 +62,32 @@ def test_every_layout_gives_the_bits_of_a_contiguous_row(instruction_set, dtype,
         want = np.moveaxis(function(flat, rows, rows.ndim - 1, dtype), -1, axis)
         assert np.array_equal(function(grad, x, axis, dtype), want), name
     assert np.array_equal(x, before)
+
+
+def rows_of(length, dtype):
+    """300 short rows, some of them with ties, zeros of both signs, infinities and NaN."""
+    x = (rng(length).standard_normal((300, length)) * 3).astype(dtype)
+    x[::7] = np.round(x[::7])
+    x[10], x[20], x[30], x[40, 0], x[50, -1] = -np.inf, np.inf, np.nan, np.inf, np.nan
+    x[60, ::2], x[70], x[80, 0], x[90, -1] = -np.inf, -0.0, 300, -300
+    return x
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 12, 13, 40])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_short_rows_together_give_the_bits_of_each_alone(instruction_set, dtype, length):
+    x = rows_of(length, dtype)
+    assert _native.layout(x, x, 1) == ("columns" if length <= 12 else "rows")
+    grad = rng(2).standard_normal(x.shape).astype(dtype)
+    for function in (cpu.softmax, cpu.log_softmax, cpu.logsumexp):
+        whole = function(x, 1, dtype)
+        assert same_numbers(whole, np.concatenate([function(x[i : i + 1], 1, dtype) for i in range(len(x))]))
+        if function is not cpu.logsumexp:
+            in_place = x.copy()
+            assert same_numbers(function(in_place, 1, dtype, in_place), whole)
+    for function in (cpu.softmax_backward, cpu.log_softmax_backward):
+        alone = [function(grad[i : i + 1], x[i : i + 1], 1, dtype) for i in range(len(x))]
+        assert same_numbers(function(grad, x, 1, dtype), np.concatenate(alone))
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 63, 64, 65, 130])

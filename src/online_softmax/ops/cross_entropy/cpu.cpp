@@ -1,11 +1,13 @@
 // Cross-entropy: the loss of each row, and its gradient in the same visit while the row is in the second cache.
 //
 // A class index without label smoothing has all its mass on one class: one sweep for the loss, one for the gradient.
+// Of rows that are short, or lie side by side, many are then taken at once (cpu_tile.h).
 // Smoothing, probabilities and entropy add a sweep for their sums.
 #include "../../_cpu/kernels.h"
 #include "../../_cpu/pieces.h"
 #include "cpu_gradient.h"
 #include "cpu_row.h"
+#include "cpu_tile.h"
 
 namespace online_softmax {
 namespace {
@@ -57,10 +59,11 @@ struct RowLoss {
     double class_term = 0.0, z_term = 0.0;
 };
 
-template <class T>
-RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out, std::int64_t row, int threads) {
+// The loss of a row whose logits are summarised, and what else is asked for; its gradient's numbers go to `gradient`.
+template <class T, class Logit>
+RowLoss finish_row_of(const CrossEntropyCall& call, const CrossEntropyForward& out, std::int64_t row, const Logit& logit,
+                      const Finished<T>& state, int threads, RowGradient<T>* gradient) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
-    const Finished<T> state = summarise_logits<T>(call, row, threads);
     const double log = state.log();
     const T lse = state.logsumexp(log);
     const T low = state.logsumexp_low(lse, log);
@@ -79,7 +82,7 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
         if (spread) {
             loss.class_term = call.lines.length == 0 ? 0.0 : terms.distance + terms.mass * log;
         } else if (target.valid) {
-            const double x = *Logits<T>(call, row).block(target.index, 1);
+            const double x = logit(target.index);
             // A class without weight adds nothing, even at -inf; a row without probabilities has no loss.
             const bool nothing = target.weight == 0.0 && log == log;
             loss.class_term = nothing ? 0.0 : target.weight * ((state.m - x) + log);
@@ -90,8 +93,35 @@ RowLoss forward_row(const CrossEntropyCall& call, const CrossEntropyForward& out
     }
     if (out.z_loss) reinterpret_cast<T*>(out.z_loss)[row] = static_cast<T>(loss.z_term);
 
-    if (call.has_gradient) write_gradient<T>(call, row, lse, low, terms.mass, {1.0, 0.0}, out.divisors, threads);
+    if (call.has_gradient) *gradient = gradient_of_row(call, row, logit, lse, low, terms.mass, {1.0, 0.0}, out.divisors);
     return loss;
+}
+
+template <class T>
+void forward_rows(const CrossEntropyCall& call, const CrossEntropyForward& out, RowLoss* losses) {
+    for_each_line(call.lines.count, call.lines.length, call.threads, [&](std::int64_t row, int share) {
+        RowGradient<T> gradient;
+        const LogitOfRow<T> logit{call, row};
+        losses[row] = finish_row_of(call, out, row, logit, summarise_logits<T>(call, row, share), share, &gradient);
+        if (call.has_gradient) write_gradient(call, row, gradient, share);
+    });
+}
+
+template <class T>
+void forward_tiles(const CrossEntropyCall& call, const CrossEntropyForward& out, RowLoss* losses) {
+    const Tiles<T> tiles(call.lines);
+    for_each_tile(tiles, call.threads, [&](std::int64_t index, int) {
+        const Tile<T> logits(tiles, 0, index);
+        const std::int64_t row = tiles.first_line(index);
+        const TileOfOneBlock<T> block(logits, call.lines.length, false);
+        RowGradient<T> gradients[tile_width<T>];
+        block.finish([&](int c, const Finished<T>& state) {
+            const auto logit = [&](std::int64_t i) { return block.row(i)[c]; };
+            losses[row + c] = finish_row_of(call, out, row + c, logit, state, 1, &gradients[c]);
+        });
+        if (!call.has_gradient) return;
+        write_gradients(Tile<T>(tiles, 1, index), call.lines.length, gradients, [&](std::int64_t i) { return block.row(i); });
+    });
 }
 
 template <class T>
@@ -109,9 +139,8 @@ void forward(const CrossEntropyCall& call, CrossEntropyForward& out) {
         if (divisor == 0.0) divisor = not_a_number;
     }
     Scratch<RowLoss> losses(rows);
-    for_each_line(rows, call.lines.length, call.threads, [&](std::int64_t row, int share) {
-        losses[row] = forward_row<T>(call, out, row, share);
-    });
+    const bool tiles = taken_in_tiles(call) && !out.entropy;
+    (tiles ? forward_tiles<T> : forward_rows<T>)(call, out, rows > 0 ? &losses[0] : nullptr);
     T* loss = reinterpret_cast<T*>(out.loss);
     if (out.reduction == Reduction::none) {
         for (std::int64_t row = 0; row < rows; ++row) loss[row] = static_cast<T>(losses[row].class_term + losses[row].z_term);
@@ -133,19 +162,33 @@ double element(const Vector& vector, std::int64_t row) {
 }
 
 template <class T>
-void backward_row(const CrossEntropyCall& call, const CrossEntropyBackward& in, std::int64_t row, int threads) {
+RowGradient<T> backward_row(const CrossEntropyCall& call, const CrossEntropyBackward& in, std::int64_t row, int threads) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
     const bool spread = spread_out(call) && !target.ignored;
     const double mass = spread ? sum_mass<T>(call, row, threads) : target.weight;
     const T lse = static_cast<T>(element<T>(in.lse, row)), low = static_cast<T>(element<T>(in.lse_low, row));
     const Incoming grad{element<T>(in.grad_loss, row), element<T>(in.grad_lse, row)};
-    write_gradient<T>(call, row, lse, low, mass, grad, in.divisors, threads);
+    return gradient_of_row(call, row, LogitOfRow<T>{call, row}, lse, low, mass, grad, in.divisors);
 }
 
 template <class T>
 void backward(const CrossEntropyCall& call, const CrossEntropyBackward& in) {
-    for_each_line(call.lines.count, call.lines.length, call.threads,
-                  [&](std::int64_t row, int share) { backward_row<T>(call, in, row, share); });
+    if (!taken_in_tiles(call)) {
+        return for_each_line(call.lines.count, call.lines.length, call.threads, [&](std::int64_t row, int share) {
+            write_gradient(call, row, backward_row<T>(call, in, row, share), share);
+        });
+    }
+    const Tiles<T> tiles(call.lines);
+    for_each_tile(tiles, call.threads, [&](std::int64_t index, int) {
+        const Tile<T> logits(tiles, 0, index);
+        RowGradient<T> gradients[tile_width<T>];
+        for (int c = 0; c < logits.width; ++c) gradients[c] = backward_row<T>(call, in, tiles.first_line(index) + c, 1);
+        Row<T> x{};
+        write_gradients(Tile<T>(tiles, 1, index), call.lines.length, gradients, [&](std::int64_t i) {
+            logits.load_row(i, x.at);
+            return x.at;
+        });
+    });
 }
 
 template <class T>

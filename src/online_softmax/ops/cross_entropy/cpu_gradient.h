@@ -28,10 +28,19 @@ void write_zeros(const CrossEntropyCall& call, std::int64_t row, int threads) {
     });
 }
 
-// Of a row: exp(x - lse) * factor - pull * (w q'), times the slope of the softcap; `own` at class `own_class`, if any.
+// A row's gradient: exp(x - lse) * factor - pull * (w q'), times the slope of the softcap; `own` at class `own_class`, if
+// any.  Or nothing but zeros, whatever the row holds.
 template <class T>
-void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T factor, T pull, std::int64_t own_class,
-                           T own, int threads) {
+struct RowGradient {
+    T lse, factor, pull;
+    std::int64_t own_class;  // -1: none
+    T own;
+    bool zeros;
+};
+
+template <class T>
+void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, const RowGradient<T>& numbers, int threads) {
+    const auto& [lse, factor, pull, own_class, own, zeros] = numbers;
     const Operand& array = call.gradient();
     char* to = call.lines.line(array, row);
     const bool spread = spread_out(call), capped = call.options.softcap != 0.0;
@@ -41,7 +50,9 @@ void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, T lse
     const char* from = call.lines.line(call.logits(), row);
     for_each_piece(call.lines.length, threads, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
         if (at_once) {
-            map_sixteen_bits<T>(array.dtype, from, to, begin, end, [=](T x) { return exponential(x - lse) * factor; });
+            map_sixteen_bits<T>(array.dtype, from, to, begin, end, [lse = numbers.lse, factor = numbers.factor](T x) {
+                return exponential(x - lse) * factor;
+            });
             if (own_class >= begin && own_class < end) store(array.dtype, &own, 1, to + 2 * own_class, 2);
             return;
         }
@@ -71,13 +82,12 @@ void write_scaled_gradient(const CrossEntropyCall& call, std::int64_t row, T lse
     });
 }
 
-template <class T>
-void write_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T low, double mass_sum, const Incoming& grad,
-                    const double (&divisors)[2], int threads) {
+// `logit(index)` is one of the row's x.
+template <class T, class Logit>
+RowGradient<T> gradient_of_row(const CrossEntropyCall& call, std::int64_t row, const Logit& logit, T lse, T low,
+                               double mass_sum, const Incoming& grad, const double (&divisors)[2]) {
     const ClassTarget target = ClassTarget::of(call, row, reinterpret_cast<const T*>(call.weight));
-    if (target.ignored && grad.lse == 0.0) {
-        return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
-    }
+    if (target.ignored && grad.lse == 0.0) return {T(0), T(0), T(0), -1, T(0), true};
     // Of (p slope - pull w q') dx / dlogit.
     const double pull = target.ignored ? 0.0 : grad.loss / divisors[0];
     const double z_share = target.ignored ? 0.0 : grad.loss / divisors[1];
@@ -90,13 +100,19 @@ void write_gradient(const CrossEntropyCall& call, std::int64_t row, T lse, T low
     const bool one_class = target.valid && !spread_out(call) && pull != 0.0;
     double own = 0.0;
     if (one_class) {
-        const double x = *Logits<T>(call, row).block(target.index, 1), cap = call.options.softcap;
+        const double x = logit(target.index), cap = call.options.softcap;
         const double p = is_infinite(lse) ? inverse : std::exp((x - lse) - low);
         own = (p * slope - pull * target.weight) * scale;
         if (cap != 0.0) own *= slope_of_softcap(x, 1.0 / cap);
     }
-    write_scaled_gradient<T>(call, row, lse, static_cast<T>(inverse * slope * scale), static_cast<T>(pull * scale),
-                             one_class ? target.index : -1, static_cast<T>(own), threads);
+    const T factor = static_cast<T>(inverse * slope * scale);
+    return {lse, factor, static_cast<T>(pull * scale), one_class ? target.index : -1, static_cast<T>(own), false};
+}
+
+template <class T>
+void write_gradient(const CrossEntropyCall& call, std::int64_t row, const RowGradient<T>& numbers, int threads) {
+    if (numbers.zeros) return write_zeros<T>(call, row, threads);  // selected, not multiplied: the row may hold NaN
+    write_scaled_gradient(call, row, numbers, threads);
 }
 
 }  // namespace

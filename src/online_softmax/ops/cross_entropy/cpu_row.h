@@ -55,6 +55,14 @@ private:
     alignas(64) T buffer_[block_length];
 };
 
+// One of them.
+template <class T>
+struct LogitOfRow {
+    const CrossEntropyCall& call;
+    std::int64_t row;
+    T operator()(std::int64_t index) const { return *Logits<T>(call, row).block(index, 1); }
+};
+
 // The target of a row given as a class index.
 struct ClassTarget {
     bool given, ignored, valid;

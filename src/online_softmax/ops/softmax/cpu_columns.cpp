@@ -1,4 +1,4 @@
-// softmax, log_softmax and logsumexp, and their gradients, along any axis but the last: many columns at once.
+// softmax, log_softmax and logsumexp, and their gradients, along any axis but the last, or of short rows: many at once.
 //
 // A tile of columns is summarised down its length.  The result is then written along whole rows of the array, since a
 // second walk down a tile would touch a new page of memory at every row; only small arrays are written tile by tile,
@@ -16,11 +16,6 @@ template <class T>
 struct Numbers {
     T *first, *second;
 };
-
-template <class T, class Body>
-void for_each_tile(const Tiles<T>& tiles, int threads, Body body) {
-    for_each_line(tiles.count, tiles.lines.length, threads, body, tiles.lines.length * tile_width<T>);
-}
 
 // Where row i of an operand begins, at `column`, in the part of it that starts with line `line`.
 inline char* row_of(const Lines& lines, int operand, std::int64_t line, std::int64_t i, std::int64_t column) {
@@ -80,21 +75,24 @@ template <class T>
 void forward_columns(const Lines& lines, Softmax operation, int threads) {
     const Tiles<T> tiles(lines);
     const bool softmax = operation == Softmax::softmax, one_block = softmax && lines.length <= block_length;
+    const auto finish = [&](int c, const Finished<T>& state, const Numbers<T>& numbers) {
+        const double log = state.log();
+        numbers.first[c] = operation == Softmax::logsumexp ? state.logsumexp(log) : state.m;
+        numbers.second[c] = static_cast<T>(log);
+    };
     const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
         const Tile<T> tile(tiles, 0, index);
+        if (!softmax && lines.length > 0 && lines.length <= block_length) {
+            const TileOfOneBlock<T> block(tile, lines.length, false);
+            return block.finish([&](int c, const Finished<T>& state) { finish(c, state, numbers); });
+        }
         const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end, one_block); };
         const Summaries<T> all = fold_pieces(lines.length, share, empty_summaries<T>(), piece, combine_columns<T>);
-        for (int c = 0; c < tile.width; ++c) {
-            numbers.first[c] = all.column[c].m;
-            if (softmax) {
-                numbers.second[c] = all.column[c].inverse();
-                continue;
-            }
-            const Finished<T> state = finish_column(all.column[c], tile, c, lines.length);
-            const double log = state.log();
-            if (operation == Softmax::logsumexp) numbers.first[c] = state.logsumexp(log);
-            numbers.second[c] = static_cast<T>(log);
+        if (softmax) {
+            for (int c = 0; c < tile.width; ++c) numbers.first[c] = all.column[c].m, numbers.second[c] = all.column[c].inverse();
+            return;
         }
+        for (int c = 0; c < tile.width; ++c) finish(c, finish_column(all.column[c], tile, c, lines.length), numbers);
     };
     if (operation == Softmax::logsumexp) {
         for_each_tile(tiles, threads, [&](std::int64_t index, int share) {
