@@ -1,6 +1,7 @@
 // Lines that lie side by side (any axis but the last of a C-ordered array), worked on many at once: vectors run across
-// the columns, so that nothing is transposed.  Short rows too, whose columns are then read number by number.  Each column is summed in the blocks, lanes and order of blocks.h, and
-// combined by summary.h: it gives the bits that the same numbers give as a row, however many columns there are.
+// the columns, so that nothing is transposed.  Short rows too, whose columns are then read number by number.  Each
+// column is summed in the blocks, lanes and order of blocks.h, and combined by summary.h: it gives the bits that the
+// same numbers give as a row, however many columns there are.
 #pragma once
 
 #include <cstdint>
@@ -252,7 +253,7 @@ Summaries<T> summarise_columns(const Tile<T>& tile, std::int64_t begin, std::int
 template <class T>
 class TileOfOneBlock {
 public:
-    TileOfOneBlock(const Tile<T>& tile, std::int64_t length, bool exact) : tile_(tile), length_(length), rows_(tile, 0, length, exact) {
+    TileOfOneBlock(const Tile<T>& tile, std::int64_t length) : tile_(tile), length_(length), rows_(tile, 0, length, false) {
         rows_.add(0, length);
         summaries = rows_.summaries();
     }
@@ -280,7 +281,9 @@ private:
         const int padded = tile_.padded;
         Row<T> m{}, first, left;  // 1 at a column's first maximal element; 1 until it has come
         for (T& each : left.at) each = T(1);
-        for (int c = 0; c < tile_.width; ++c) m.at[c] = is_infinite(summaries.column[c].m) ? T(0) : summaries.column[c].m;
+        for (int c = 0; c < tile_.width; ++c) {
+            if (!is_infinite(summaries.column[c].m)) m.at[c] = summaries.column[c].m;
+        }
         return sum_block_of_columns<T>(length_, padded, [&](std::int64_t i, T* lane) {
             const T* x = row(i);
 #pragma omp simd

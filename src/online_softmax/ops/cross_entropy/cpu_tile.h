@@ -12,14 +12,15 @@ namespace {
 
 // Whether a tile of one block can be read as it lies, and written with no more than its rows' numbers.
 inline bool taken_in_tiles(const CrossEntropyCall& call) {
-    const auto& options = call.options;
     const std::int64_t length = call.lines.length;
-    return call.lines.columns && length > 0 && length <= block_length && !spread_out(call) && options.scale == 1.0 && options.softcap == 0.0;
+    const bool plain = !spread_out(call) && call.options.scale == 1.0 && call.options.softcap == 0.0;
+    return plain && call.lines.columns && length > 0 && length <= block_length;
 }
 
 // The gradient, which may take the memory of the logits; row(i) gives a row of these.
 template <class T, class RowOf>
-ONLINE_SOFTMAX_INLINE void write_gradients(const Tile<T>& gradient, std::int64_t length, const RowGradient<T>* numbers, RowOf row) {
+ONLINE_SOFTMAX_INLINE void write_gradients(const Tile<T>& gradient, std::int64_t length, const RowGradient<T>* numbers,
+                                           RowOf row) {
     Row<T> lse{}, factor{}, kept{}, g{};
     for (int c = 0; c < gradient.width; ++c) {
         lse.at[c] = numbers[c].lse, factor.at[c] = numbers[c].factor, kept.at[c] = T(!numbers[c].zeros);

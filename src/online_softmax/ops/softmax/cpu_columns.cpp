@@ -83,7 +83,7 @@ void forward_columns(const Lines& lines, Softmax operation, int threads) {
     const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
         const Tile<T> tile(tiles, 0, index);
         if (!softmax && lines.length > 0 && lines.length <= block_length) {
-            const TileOfOneBlock<T> block(tile, lines.length, false);
+            const TileOfOneBlock<T> block(tile, lines.length);
             return block.finish([&](int c, const Finished<T>& state) { finish(c, state, numbers); });
         }
         const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end, one_block); };
