@@ -12,6 +12,8 @@ import multiprocessing
 import os
 import pickle
 import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,15 @@ def run_all(module: str, size: int, folder: Path, device: str = "cpu") -> dict[s
         wrong = [f"rank {rank} of {size}:\n{text}" for rank, text in enumerate(texts) if text is not None]
         ended[name] = "\n".join(wrong) or None
     return ended
+
+
+def run_modules(
+    modules: Sequence[str], size: int, folders: Sequence[Path], device: str
+) -> dict[str, dict[str, str | None]]:
+    """Module -> how its cases ended; all modules at once, a folder each."""
+    with ThreadPoolExecutor(len(modules)) as pool:
+        results = pool.map(lambda module, folder: run_all(module, size, folder, device), modules, folders)
+        return dict(zip(modules, results, strict=True))
 
 
 def _work(rank: int, module: str, size: int, folder: str, device: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from cases import DEVICE_LENGTHS as LENGTHS
 from cases import assert_as_accurate_as_torch, random_rows
 from rehearsal import MODULES
-from tests.distributed.processes import names_of, run_all
+from tests.distributed.processes import names_of, run_modules
 
 import online_softmax as osm
 
@@ -156,11 +155,7 @@ def test_arguments_on_different_devices_are_refused():
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """Module -> how its cases ended; two processes each, all at once."""
-    folders = [tmp_path_factory.mktemp("processes") for _ in MODULES]
-    with ThreadPoolExecutor(len(MODULES)) as pool:
-        results = pool.map(lambda module, folder: run_all(module, 2, folder, "cuda"), MODULES, folders)
-        return dict(zip(MODULES, results, strict=True))
+    return run_modules(MODULES, 2, [tmp_path_factory.mktemp("processes") for _ in MODULES], "cuda")
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module in MODULES for name in names_of(module)])

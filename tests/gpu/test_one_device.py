@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from cases import DEVICE
 from rehearsal import MODULES
-from tests.distributed.processes import names_of, run_all
+from tests.distributed.processes import names_of, run_modules
 
 SHARED = f"{DEVICE}:0"
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """Module -> how its cases ended; two processes each, all at once."""
-    folders = [tmp_path_factory.mktemp("processes") for _ in MODULES]
-    with ThreadPoolExecutor(len(MODULES)) as pool:
-        results = pool.map(lambda module, folder: run_all(module, 2, folder, SHARED), MODULES, folders)
-        return dict(zip(MODULES, results, strict=True))
+    return run_modules(MODULES, 2, [tmp_path_factory.mktemp("processes") for _ in MODULES], SHARED)
 
 
 @pytest.mark.parametrize(

@@ -150,15 +150,15 @@ __device__ __forceinline__ void copy_words_async(T* shared, const T* row, const 
         copy_async(shared + full * per_word, source + full * per_word, rest * int(sizeof(T)));
 }
 
-// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, and whole words are
-// read by read(address).  adjust(index, x) is applied to what is the row's.
+// This thread's words as numbers; `missing` where a position is not the row's.  `source` is position 0, and read(address)
+// gives a whole word as a Pack.  adjust(index, x) is applied to what is the row's.
 template <class T, int SLOTS_, int STRIDE, class A, class Adjust, class Read>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
                                            Adjust adjust, Read read) {
     constexpr int per_word = kPerWord<T>;
     const auto load = [&](int i) {
         A* const mine = values + i * per_word;
-        Pack<T, per_word>::of_word(read(source + (i * STRIDE + first) * per_word)).unpack(mine);
+        read(source + (i * STRIDE + first) * per_word).unpack(mine);
 #pragma unroll
         for (int k = 0; k < per_word; ++k) mine[k] = adjust(i * per_word + k, mine[k]);
     };
@@ -189,8 +189,7 @@ __device__ __forceinline__ void load_words(A* values, const T* source, const Par
 template <class T, int SLOTS_, int STRIDE, class A, class Adjust>
 __device__ __forceinline__ void load_words(A* values, const T* source, const Part& part, int first, A missing,
                                            Adjust adjust) {
-    const auto read = [](const T* from) { return *reinterpret_cast<const uint4*>(from); };
-    load_words<T, SLOTS_, STRIDE>(values, source, part, first, missing, adjust, read);
+    load_words<T, SLOTS_, STRIDE>(values, source, part, first, missing, adjust, Pack<T, kPerWord<T>>::load);
 }
 
 template <class T, int SLOTS_, int STRIDE, class A>

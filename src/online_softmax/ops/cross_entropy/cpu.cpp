@@ -113,7 +113,7 @@ void forward_tiles(const CrossEntropyCall& call, const CrossEntropyForward& out,
     for_each_tile(tiles, call.threads, [&](std::int64_t index, int) {
         const Tile<T> logits(tiles, 0, index);
         const std::int64_t row = tiles.first_line(index);
-        const TileOfOneBlock<T> block(logits, call.lines.length);
+        const OneBlockTile<T> block(logits, call.lines.length);
         RowGradient<T> gradients[tile_width<T>];
         block.finish([&](int c, const Finished<T>& state) {
             const auto logit = [&](std::int64_t i) { return block.row(i)[c]; };

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "../../_cpu/columns.h"
+#include "../../_cpu/one_block_tile.h"
 #include "cpu_gradient.h"
 
 namespace online_softmax {

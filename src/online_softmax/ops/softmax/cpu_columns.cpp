@@ -4,6 +4,7 @@
 // second walk down a tile would touch a new page of memory at every row; only small arrays are written tile by tile,
 // while they are in cache.
 #include "../../_cpu/columns.h"
+#include "../../_cpu/one_block_tile.h"
 #include "cpu.h"
 
 namespace online_softmax {
@@ -83,7 +84,7 @@ void forward_columns(const Lines& lines, Softmax operation, int threads) {
     const auto summarise = [&](std::int64_t index, int share, const Numbers<T>& numbers) {
         const Tile<T> tile(tiles, 0, index);
         if (!softmax && lines.length > 0 && lines.length <= block_length) {
-            const TileOfOneBlock<T> block(tile, lines.length);
+            const OneBlockTile<T> block(tile, lines.length);
             return block.finish([&](int c, const Finished<T>& state) { finish(c, state, numbers); });
         }
         const auto piece = [&](std::int64_t begin, std::int64_t end) { return summarise_columns(tile, begin, end, one_block); };

@@ -68,8 +68,9 @@ softmax_rows(const Input* x, Output* y, int64 rows, int length, int64 x_inner, i
     const auto [row, active, source, rank, thread, part] = place(x, rows, length, x_map);
     Compute values[kValues];
     const auto read = [policy = policy_of_rows()](const Input* from) {
-        if constexpr (kOperation == kLogSumExp) return load(from, NoPolicy());
-        else return load(from, policy);
+        using Word = Pack<Input, kElements>;
+        if constexpr (kOperation == kLogSumExp) return Word::of_word(load(from, NoPolicy()));
+        else return Word::of_word(load(from, policy));
     };
     load_words<Input, kSlots, kGroup>(values, source + part.column, part, thread, -infinity<Compute>(),
                                       [](int, Compute x) { return x; }, read);
